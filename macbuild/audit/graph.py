@@ -1,0 +1,195 @@
+"""Which file each dependency leads to, found as dyld finds it, and what is loaded together."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias
+
+from macbuild.audit.system import find_system_library, is_system_path
+from macbuild.audit.tree import Slice, Tree
+from macbuild.macho.image import Dylib
+
+__all__ = ["Graph", "Kind", "Link", "Node", "build_graph", "expand"]
+
+Kind: TypeAlias = Literal["system", "inside", "external", "outside", "absolute", "missing"]
+Node: TypeAlias = tuple[str, str]
+
+_LOADER = "@loader_path"
+_EXECUTABLE = "@executable_path"
+_RPATH = "@rpath/"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where a dependency leads.
+
+    `place` is the path in the tree, or the path of the system library. `lender` is the file whose rpaths lead there,
+    where those of the file itself do not. `tried` are the places that were looked at in vain.
+    """
+
+    dylib: Dylib
+    kind: Kind
+    place: str | None = None
+    tried: tuple[str, ...] = ()
+    lender: str | None = None
+
+
+def expand(path: str, owner: Slice, executables: Iterable[str]) -> list[str]:
+    """Return the folders or files that a path with `@loader_path` or `@executable_path` stands for.
+
+    Parameters
+    ----------
+    path
+        From a load command of `owner`.
+    executables
+        Folders of the executables that may have loaded it, relative to the tree.
+
+    Returns
+    -------
+    list[str]
+        Paths relative to the tree, or absolute ones; nothing for a path relative to the working directory.
+    """
+    for word, folders in ((_LOADER, [owner.folder]), (_EXECUTABLE, list(executables))):
+        if path == word or path.startswith(f"{word}/"):
+            return [posixpath.join(folder, path[len(word) + 1 :]) for folder in folders]
+    return [path] if path.startswith("/") else []
+
+
+@dataclass
+class Graph:
+    """The dependencies of all slices, those that are only reached from the audited ones included."""
+
+    tree: Tree
+    links: dict[Node, tuple[Link, ...]]
+
+    def slice(self, node: Node) -> Slice | None:
+        """Return the slice of a node."""
+        macho = self.tree.macho(node[0])
+        return None if macho is None else macho.slice(node[1])
+
+    def following(self, node: Node) -> Iterator[Node]:
+        """Give the nodes inside the tree that a node loads."""
+        for link in self.links.get(node, ()):
+            target = (link.place or "", node[1])
+            if link.kind == "inside" and target in self.links:
+                yield target
+
+    def closure(self, node: Node) -> frozenset[Node]:
+        """Return a node and everything inside the tree that is loaded with it."""
+        seen = {node}
+        todo = [node]
+        while todo:
+            for target in self.following(todo.pop()):
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return frozenset(seen)
+
+    def systems(self, nodes: Iterable[Node]) -> frozenset[str]:
+        """Return the system libraries that nodes load directly."""
+        return frozenset(link.place or "" for node in nodes for link in self.links[node] if link.kind == "system")
+
+    def loaders(self) -> dict[Node, frozenset[Node]]:
+        """Return for each node those that load it, directly or not."""
+        found: dict[Node, set[Node]] = {node: set() for node in self.links}
+        for node in self.links:
+            for target in self.closure(node) - {node}:
+                found[target].add(node)
+        return {node: frozenset(above) for node, above in found.items()}
+
+
+def build_graph(tree: Tree, external: list[str]) -> Graph:
+    """Follow every dependency of the audited slices.
+
+    Parameters
+    ----------
+    tree
+        What was scanned.
+    external
+        Globs on dependencies that other packages provide, on the name or on the path in the tree.
+    """
+    graph = Graph(tree, {})
+    todo = [entry for entry in tree.slices() if entry.linked]
+    while todo:
+        owner = todo.pop()
+        node = (owner.path, owner.arch)
+        if node in graph.links:
+            continue
+        folders = [owner.folder] if owner.kind == "EXECUTE" else []
+        graph.links[node] = tuple(_find(tree, owner, dylib, [owner], folders, external) for dylib in owner.dylibs)
+        for link in graph.links[node]:
+            target = graph.slice((link.place or "", owner.arch)) if link.kind == "inside" else None
+            if target is not None:
+                todo.append(target)
+    _borrow(graph, external)
+    return graph
+
+
+def _borrow(graph: Graph, external: list[str]) -> None:
+    """Look again for what was not found, with the rpaths of the files that load each file, until nothing changes."""
+    lacking = {node for node, links in graph.links.items() if any(_borrows(link) for link in links)}
+    changed = bool(lacking)
+    while changed:
+        changed = False
+        loaders = graph.loaders()
+        for node in sorted(lacking):
+            owner = graph.slice(node)
+            above = [found for above in sorted(loaders[node]) if (found := graph.slice(above)) is not None]
+            if owner is None or not above:
+                continue
+            links = tuple(_lend(graph.tree, owner, link, above, external) for link in graph.links[node])
+            changed = changed or links != graph.links[node]
+            graph.links[node] = links
+
+
+def _borrows(link: Link) -> bool:
+    return link.kind in {"missing", "outside"} and link.dylib.name.startswith((_RPATH, _EXECUTABLE))
+
+
+def _lend(tree: Tree, owner: Slice, link: Link, above: list[Slice], external: list[str]) -> Link:
+    if not _borrows(link):
+        return link
+    for loader in above:
+        folders = [loader.folder] if loader.kind == "EXECUTE" else []
+        found = _find(tree, owner, link.dylib, [owner, loader], folders, external)
+        if found.kind in {"inside", "external", "system"}:
+            return replace(found, lender=None if folders else loader.path)
+    return link
+
+
+def _find(
+    tree: Tree, owner: Slice, dylib: Dylib, chain: list[Slice], executables: list[str], external: list[str]
+) -> Link:
+    if is_system_path(dylib.name):
+        return Link(dylib, "system", dylib.name)
+    tried: list[str] = []
+    kind: Kind = "missing"
+    for candidate in _candidates(owner, dylib.name, chain, executables):
+        if candidate.startswith("/"):
+            if find_system_library(candidate) is not None:
+                return Link(dylib, "system", candidate)
+            tried.append(candidate)
+            continue
+        where, place = tree.resolve(candidate)
+        if where == "inside" and tree.macho(place) is not None:
+            return Link(dylib, "inside", place)
+        kind = "outside" if where == "outside" else kind
+        tried.append(tree.label(posixpath.normpath(candidate)))
+    if any(fnmatchcase(text, glob) for glob in external for text in (dylib.name, *tried)):
+        return Link(dylib, "external", tried=tuple(tried))
+    if dylib.name.startswith("/"):
+        return Link(dylib, "absolute", tried=tuple(tried))
+    return Link(dylib, kind, tried=tuple(tried))
+
+
+def _candidates(owner: Slice, name: str, chain: list[Slice], executables: list[str]) -> Iterator[str]:
+    if not name.startswith(_RPATH):
+        yield from expand(name, owner, executables)
+        return
+    for lender in chain:
+        for rpath in lender.rpaths:
+            for folder in expand(rpath, lender, executables):
+                yield posixpath.join(folder, name[len(_RPATH) :])

@@ -1,0 +1,10 @@
+"""The rules: pure functions from what was read to what is wrong."""
+
+from __future__ import annotations
+
+from macbuild.audit.context import Check
+from macbuild.audit.rules import dependencies, files, headers, runtimes, symbols
+
+__all__ = ["CHECKS"]
+
+CHECKS: tuple[Check, ...] = (*files.CHECKS, *headers.CHECKS, *dependencies.CHECKS, *symbols.CHECKS, *runtimes.CHECKS)

@@ -1,0 +1,87 @@
+"""Rules on dependencies: each is provided by the system or found in the tree, and is what the file was linked with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from macbuild.audit.context import Check, Context, Hit
+from macbuild.audit.graph import Link
+from macbuild.audit.system import find_system_library
+from macbuild.audit.tree import Slice
+from macbuild.target import format_version
+
+__all__ = ["CHECKS"]
+
+
+def _dependencies(context: Context) -> Iterator[Hit]:
+    for entry in context.linked():
+        for link in context.graph.links[entry.path, entry.arch]:
+            if link.kind == "system":
+                yield from _system(entry, link)
+            elif link.kind == "inside":
+                yield from _inside(context, entry, link)
+            elif link.kind != "external":
+                yield _lost(entry, link)
+
+
+def _lost(entry: Slice, link: Link) -> Hit:
+    name = link.dylib.name
+    mend = "put the library into the tree and change the dependency to @rpath/..., or add the rpath that leads to it"
+    if link.dylib.weak:
+        return Hit("missing-weak-dependency", entry.path, entry.arch, f"{name} is not found, but may be missing", mend)
+    if link.kind == "absolute":
+        message = f"{name} is looked for in a folder that other machines do not have"
+        return Hit("absolute-dependency", entry.path, entry.arch, message, mend)
+    if link.kind == "outside":
+        message = f"{name} is looked for outside of the tree ({', '.join(link.tried)})"
+        return Hit("escaping-dependency", entry.path, entry.arch, message, mend)
+    looked = f"looked at {', '.join(link.tried)}" if link.tried else "no rpath says where to look"
+    if not name.startswith("@"):
+        looked = "it is looked for in the working directory"
+    return Hit("missing-dependency", entry.path, entry.arch, f"{name} is not found: {looked}", mend)
+
+
+def _inside(context: Context, entry: Slice, link: Link) -> Iterator[Hit]:
+    name = link.dylib.name
+    macho = context.tree.macho(link.place or "")
+    target = None if macho is None else macho.slice(entry.arch)
+    if macho is None or target is None:
+        if macho is not None and macho.error is None:
+            have = ", ".join(found.arch for found in macho.slices)
+            message = f"{name} has {have} only"
+            yield Hit("dependency-slice", entry.path, entry.arch, message, f"provide its {entry.arch} slice")
+        return
+    if link.lender is not None:
+        message = f"{name} is found only if {context.tree.label(link.lender)} was loaded first, by its rpaths"
+        yield Hit("borrowed-rpath", entry.path, entry.arch, message, "macbuild macho edit --add-rpath @loader_path/...")
+    provided = target.id.compatibility_version if target.id is not None else None
+    if provided is not None and link.dylib.compatibility_version > provided:
+        message = (
+            f"{name} is asked for with compatibility version {format_version(link.dylib.compatibility_version)}, "
+            f"the tree has {format_version(provided)}"
+        )
+        yield Hit("dependency-version", entry.path, entry.arch, message, "link against the library that is shipped")
+
+
+def _system(entry: Slice, link: Link) -> Iterator[Hit]:
+    path = link.place or ""
+    library = find_system_library(path)
+    if library is None:
+        if not link.dylib.weak:
+            message = f"{path} is not on the list of system libraries that may be used"
+            mend = "do without it, or add it to macbuild/audit/system.toml with the macOS that has it"
+            yield Hit("system-library", entry.path, entry.arch, message, mend)
+        return
+    asked = link.dylib.compatibility_version
+    if library.greatest is not None and asked > library.greatest:
+        message = (
+            f"{path} is asked for with compatibility version {format_version(asked)}, "
+            f"macOS has {format_version(library.greatest)}"
+        )
+        yield Hit("system-version", entry.path, entry.arch, message, "link against an SDK of the system")
+    if not link.dylib.weak and entry.build is not None and library.first > entry.build.minos:
+        message = f"{path} came with macOS {library.since}, the slice runs on {format_version(entry.build.minos)}"
+        yield Hit("system-newer", entry.path, entry.arch, message, "link it weakly, or raise the deployment target")
+
+
+CHECKS: tuple[Check, ...] = (_dependencies,)

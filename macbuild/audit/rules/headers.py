@@ -1,0 +1,131 @@
+"""Rules on the header of each slice: architecture, platform, versions, room, name, rpaths."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterator
+
+from macbuild.audit.context import Check, Context, Hit
+from macbuild.audit.graph import expand
+from macbuild.audit.tree import MachO, Slice
+from macbuild.macho.constants import Platform
+from macbuild.target import format_version
+
+__all__ = ["CHECKS"]
+
+
+def _architectures(context: Context) -> Iterator[Hit]:
+    files = [macho for macho in context.tree.machos.values() if any(entry.linked for entry in macho.slices)]
+    claimed = context.claim.archs
+    wanted = claimed or frozenset(entry.arch for macho in files for entry in macho.slices)
+    for macho in files:
+        yield from _architecture(macho, wanted, claimed=claimed is not None)
+
+
+def _architecture(macho: MachO, wanted: frozenset[str], *, claimed: bool) -> Iterator[Hit]:
+    have = {entry.arch for entry in macho.slices}
+    for arch in sorted(wanted - have):
+        reason = "which is claimed" if claimed else "which other files of the tree have"
+        message = f"has no slice for {arch}, {reason}"
+        yield Hit("arch-missing", macho.path, arch, message, "merge the missing slice: macbuild macho merge")
+    for arch in sorted(have - wanted):
+        message = f"has a slice for {arch}, which is not claimed"
+        yield Hit("arch-extra", macho.path, arch, message, f"macbuild macho thin --arch {'|'.join(sorted(wanted))}")
+
+
+def _versions(context: Context) -> Iterator[Hit]:
+    for entry in context.linked():
+        build = entry.build
+        if build is None:
+            message = "tells no minimum macOS (no LC_BUILD_VERSION)"
+            yield Hit("minimum-os", entry.path, entry.arch, message, "macbuild macho edit --minimum-os VERSION")
+            continue
+        if build.platform != Platform.MACOS:
+            name = Platform(build.platform).name if build.platform in set(Platform) else str(build.platform)
+            yield Hit("platform", entry.path, entry.arch, f"is for platform {name}", "use the build for macOS")
+        if not build.sdk:
+            message = "tells no SDK, on which the behaviour of system libraries depends"
+            yield Hit("sdk", entry.path, entry.arch, message, "link with -platform_version macos MINIMUM SDK")
+        yield from _minimum(context, entry, build.minos)
+
+
+def _minimum(context: Context, entry: Slice, minimum: int) -> Iterator[Hit]:
+    claimed = context.claim.minimum.get(entry.arch)
+    if claimed is None or minimum <= claimed:
+        return
+    text = f"needs macOS {format_version(minimum)}, claimed is {format_version(claimed)}"
+    if context.claim.major_only and minimum >> 16 == claimed >> 16 >= 11:
+        mend = "say so in the documentation: a wheel tag has no minor version from macOS 11 on"
+        yield Hit("minimum-os-minor", entry.path, entry.arch, text, mend)
+    else:
+        mend = f"build it for the older macOS, or claim {format_version(minimum)}"
+        yield Hit("minimum-os", entry.path, entry.arch, text, mend)
+
+
+def _room(context: Context) -> Iterator[Hit]:
+    wanted = context.parameters.header_room
+    for entry in context.linked():
+        if entry.header_room < wanted:
+            message = f"{entry.header_room} bytes are free after the load commands, {wanted} are needed"
+            yield Hit("header-room", entry.path, entry.arch, message, "link with -Wl,-headerpad,0x1000")
+
+
+def _two_level(context: Context) -> Iterator[Hit]:
+    for entry in context.linked():
+        if not entry.two_level:
+            message = "has a flat namespace: any image may provide any of its symbols"
+            yield Hit("two-level", entry.path, entry.arch, message, "link without -flat_namespace")
+
+
+def _names(context: Context) -> Iterator[Hit]:
+    for entry in context.linked():
+        if entry.kind == "DYLIB":
+            yield from _dylib_name(context, entry)
+        elif entry.id is not None:
+            message = f"a {entry.kind.lower()} with the install name {entry.id.name}"
+            yield Hit("install-name", entry.path, entry.arch, message, "link it without -install_name")
+
+
+def _dylib_name(context: Context, entry: Slice) -> Iterator[Hit]:
+    leaf = posixpath.basename(entry.path)
+    mend = f"macbuild macho edit --id @rpath/{leaf}"
+    if entry.id is None:
+        yield Hit("install-name", entry.path, entry.arch, "a dylib without an install name", mend)
+        return
+    name = entry.id.name
+    if name.startswith("@rpath/"):
+        own = posixpath.basename(name)
+        where, _ = context.tree.resolve(posixpath.join(entry.folder, own))
+        if where != "inside" or not own:
+            message = f"is named {name}, but no {own} lies beside it: what links it will not find it"
+            yield Hit("install-name-file", entry.path, entry.arch, message, f"{mend}, or add a link {own}")
+    elif not name.startswith(tuple(context.parameters.install_name_prefixes)):
+        yield Hit("install-name", entry.path, entry.arch, f"is named {name}, not @rpath/{leaf}", mend)
+
+
+def _rpaths(context: Context) -> Iterator[Hit]:
+    for entry in context.linked():
+        for rpath, count in Counter(entry.rpaths).items():
+            if count > 1:
+                message = f"the rpath {rpath} stands {count} times: macOS 15.4 and later refuse to load the file"
+                mend = f"macbuild macho edit --unique-rpaths, or delete {rpath}"
+                yield Hit("duplicate-rpath", entry.path, entry.arch, message, mend)
+            yield from _rpath(context, entry, rpath)
+
+
+def _rpath(context: Context, entry: Slice, rpath: str) -> Iterator[Hit]:
+    mend = "macbuild macho edit --delete-rpath, then add the relative one that is needed"
+    if rpath.startswith("/"):
+        if not rpath.startswith("/usr/lib"):
+            yield Hit("absolute-rpath", entry.path, entry.arch, f"the rpath {rpath} is absolute", mend)
+    elif not rpath.startswith(("@loader_path", "@executable_path")):
+        message = f"the rpath {rpath!r} depends on the working directory"
+        yield Hit("absolute-rpath", entry.path, entry.arch, message, mend)
+    for folder in expand(rpath, entry, [entry.folder] if entry.kind == "EXECUTE" else []):
+        if not folder.startswith("/") and context.tree.resolve(folder)[0] == "outside":
+            message = f"the rpath {rpath} leads out of the tree"
+            yield Hit("escaping-rpath", entry.path, entry.arch, message, mend)
+
+
+CHECKS: tuple[Check, ...] = (_architectures, _versions, _room, _two_level, _names, _rpaths)

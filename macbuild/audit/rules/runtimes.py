@@ -1,0 +1,86 @@
+"""Rules on what meets in one process: two copies of a runtime, and weak definitions that dyld makes one."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import combinations
+
+from macbuild.audit.context import Check, Context, Hit, examples
+from macbuild.audit.graph import Node
+from macbuild.audit.policy import Runtime
+from macbuild.audit.tree import Slice
+
+__all__ = ["CHECKS"]
+
+
+def _copies(context: Context) -> Iterator[Hit]:
+    for runtime in context.parameters.runtimes:
+        owners = {
+            node
+            for node in context.graph.links
+            if (entry := context.graph.slice(node)) is not None and _is_copy(entry, runtime)
+        }
+        if owners:
+            yield from _copies_of(context, runtime, owners)
+
+
+def _is_copy(entry: Slice, runtime: Runtime) -> bool:
+    leaf = posixpath.basename(entry.path)
+    return (
+        any(fnmatchcase(leaf, glob) for glob in runtime.files)
+        or any(name.encode() in entry.markers for name in runtime.defines)
+        or any(name.encode() in entry.exports.names for name in runtime.exports)
+    )
+
+
+def _copies_of(context: Context, runtime: Runtime, owners: set[Node]) -> Iterator[Hit]:
+    graph, label = context.graph, context.tree.label
+    told: set[frozenset[str]] = set()
+    mend = "keep one copy and let all files depend on it"
+    nodes = sorted((entry.path, entry.arch) for entry in context.linked())
+    for node in sorted(nodes, key=lambda node: (len(graph.closure(node)), node)):
+        closure = graph.closure(node)
+        copies = frozenset(path for path, _ in closure & owners)
+        if runtime.system is not None and copies and runtime.system in graph.systems(closure):
+            copies |= {runtime.system}
+        if len(copies) > 1 and copies not in told:
+            told.add(copies)
+            listed = ", ".join(path if path.startswith("/") else label(path) for path in sorted(copies))
+            message = f"{len(copies)} copies of {runtime.name} are loaded together: {listed}"
+            yield Hit("duplicate-runtime", node[0], node[1], message, mend)
+    for arch in sorted({arch for _, arch in owners}):
+        here = sorted(path for path, other in owners if other == arch and path in context.tree.machos)
+        if len(here) > 1 and not any(copies >= set(here) for copies in told):
+            listed = ", ".join(label(path) for path in here)
+            message = f"{len(here)} files hold {runtime.name}; a process that loads two of them is in trouble: {listed}"
+            yield Hit("spare-runtime", here[0], arch, message, mend)
+
+
+def _weak_definitions(context: Context) -> Iterator[Hit]:
+    graph = context.graph
+    with_weak = {}
+    for node in sorted(graph.links):
+        entry = graph.slice(node)
+        if entry is not None and entry.exports.weak and node[0] in context.tree.machos:
+            with_weak[node] = entry
+    closures = {node: graph.closure(node) for node in graph.links}
+    together = {
+        pair for closure in set(closures.values()) for pair in combinations(sorted(closure & with_weak.keys()), 2)
+    }
+    for first, second in sorted(together):
+        one, other = with_weak[first].exports, with_weak[second].exports
+        shared = (one.weak & other.names) | (one.names & other.weak)
+        if not shared:
+            continue
+        related = second in closures[first] or first in closures[second]
+        message = (
+            f"{len(shared)} weak definitions are in {context.tree.label(second[0])} too, "
+            f"dyld takes one of each: {examples(shared)}"
+        )
+        mend = "nothing to do: both are linked together" if related else "hide them: -fvisibility-inlines-hidden"
+        yield Hit("weak-shared" if related else "weak-coalesced", first[0], first[1], message, mend)
+
+
+CHECKS: tuple[Check, ...] = (_copies, _weak_definitions)

@@ -1,0 +1,121 @@
+"""Rules on symbols: what is exported, and whether what is imported is there. Also paths in strings."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from macbuild.audit.context import Check, Context, Hit, examples
+from macbuild.audit.graph import Node
+from macbuild.audit.policy import NameSet
+from macbuild.audit.tree import Slice
+from macbuild.macho.constants import LC
+from macbuild.macho.symbols import FLAT_LOOKUP, MAIN_EXECUTABLE
+
+__all__ = ["CHECKS"]
+
+_LIST_MEND = "hide it with an exported symbols list or -fvisibility=hidden"
+
+
+def _component_exports(context: Context) -> Iterator[Hit]:
+    rules = [
+        (glob, NameSet(rule.allow), NameSet(rule.forbid), [(text, NameSet([text])) for text in rule.require], rule)
+        for glob, rule in context.exports.items()
+    ]
+    for entry in context.linked():
+        for glob, allowed, forbidden, required, rule in rules:
+            if not (fnmatchcase(entry.path, glob) or fnmatchcase(posixpath.basename(entry.path), glob)):
+                continue
+            names = entry.exports.names
+            bad = forbidden.select(names) | (names - allowed.select(names) if rule.allow else frozenset())
+            if bad:
+                message = f"exports {examples(bad)}, not allowed by the rule for {glob}"
+                yield Hit("unexpected-export", entry.path, entry.arch, message, _LIST_MEND)
+            for text, wanted in required:
+                if not wanted.select(names):
+                    message = f"exports nothing that matches {text}, which the rule for {glob} requires"
+                    mend = "check the exported symbols list and the visibility of the function"
+                    yield Hit("missing-export", entry.path, entry.arch, message, mend)
+
+
+def _banned_exports(context: Context) -> Iterator[Hit]:
+    banned = NameSet(context.parameters.banned_exports)
+    strong = NameSet(context.parameters.banned_strong_exports)
+    for entry in context.linked():
+        names = entry.exports.names
+        if entry.kind == "EXECUTE" or not names or _is_runtime(context, entry):
+            continue
+        found = banned.select(names) | (strong.select(names) - entry.exports.weak)
+        if found:
+            message = f"exports {examples(found)}, which belong to the C++ runtime of the system"
+            yield Hit("banned-export", entry.path, entry.arch, message, _LIST_MEND)
+
+
+def _is_runtime(context: Context, entry: Slice) -> bool:
+    """Whether the file is a C++ runtime itself, whose trade it is to export them; another rule speaks of that."""
+    leaf = posixpath.basename(entry.path)
+    return any(fnmatchcase(leaf, glob) for runtime in context.parameters.runtimes for glob in runtime.files)
+
+
+def _undefined(context: Context) -> Iterator[Hit]:
+    offers: dict[Node, frozenset[bytes] | None] = {}
+    for entry in context.linked():
+        links = context.graph.links[entry.path, entry.arch]
+        wanted: dict[int, set[bytes]] = defaultdict(set)
+        for name, ordinal, weak in entry.imports:
+            if ordinal > 0 and not weak:
+                wanted[ordinal].add(name)
+        for ordinal, names in sorted(wanted.items()):
+            if ordinal > len(links):
+                message = f"{examples(names)} bound to dependency {ordinal} of {len(links)}"
+                yield Hit("undefined-symbol", entry.path, entry.arch, message, "link the file again")
+                continue
+            link = links[ordinal - 1]
+            if link.kind != "inside" or link.dylib.weak:
+                continue
+            offered = _offered(context, (link.place or "", entry.arch), offers)
+            lacking = names - offered if offered is not None else set()
+            if lacking:
+                message = f"{link.dylib.name} does not export {examples(lacking)}"
+                yield Hit("undefined-symbol", entry.path, entry.arch, message, "link against the library in the tree")
+
+
+def _offered(context: Context, node: Node, known: dict[Node, frozenset[bytes] | None]) -> frozenset[bytes] | None:
+    """Return what a library and those that it re-exports offer; None if one of them cannot be looked at."""
+    if node in known:
+        return known[node]
+    known[node] = frozenset()  # Stops at libraries that re-export each other.
+    entry = context.graph.slice(node)
+    names: frozenset[bytes] | None = None if entry is None else entry.exports.names
+    for link in context.graph.links.get(node, ()):
+        if names is not None and link.dylib.cmd == LC.REEXPORT_DYLIB:
+            inside = link.kind == "inside"
+            more = _offered(context, (link.place or "", node[1]), known) if inside else None
+            names = None if more is None else names | more
+    known[node] = names
+    return names
+
+
+def _flat(context: Context) -> Iterator[Hit]:
+    allowed = NameSet(context.parameters.flat_lookup)
+    for entry in context.linked():
+        names = {name for name, ordinal, _ in entry.imports if ordinal in {FLAT_LOOKUP, MAIN_EXECUTABLE}}
+        lacking = {name for name in names if name not in allowed}
+        if lacking:
+            message = f"{examples(lacking)} left to be found in any image (-undefined dynamic_lookup)"
+            yield Hit("flat-lookup", entry.path, entry.arch, message, "link against the library that has it")
+
+
+def _build_paths(context: Context) -> Iterator[Hit]:
+    shown = context.parameters.build_path_examples
+    for entry in context.linked():
+        if entry.build_paths:
+            listed = ", ".join(entry.build_paths[:shown])
+            more = len(entry.build_paths) - shown
+            message = f"strings name folders of a build machine: {listed}" + (f" and {more} more" if more > 0 else "")
+            yield Hit("build-path", entry.path, entry.arch, message, "compile with -ffile-prefix-map=OLD=NEW")
+
+
+CHECKS: tuple[Check, ...] = (_component_exports, _banned_exports, _undefined, _flat, _build_paths)

@@ -1,0 +1,232 @@
+"""Audit a tree, a file or an archive: read it, ask every rule, weigh the answers by the policy."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from macbuild.audit.context import Claim, Context, Hit
+from macbuild.audit.graph import build_graph
+from macbuild.audit.model import Exempted, Exemption, ExportRule, Finding, Report, Severity
+from macbuild.audit.policy import Policy
+from macbuild.audit.rules import CHECKS
+from macbuild.audit.tree import Tree, scan
+from macbuild.errors import ArchiveError, UsageError
+from macbuild.macho.file import is_macho
+from macbuild.target import format_version, pack_version
+
+__all__ = ["audit_path", "audit_tree", "claim_of"]
+
+_THIN = frozenset({"arm64", "x86_64"})
+_TARBALL = re.compile(r".+-macos-(arm64|x86_64|universal2)\.(?:tar\.gz|tgz)")
+_TAG = re.compile(r"macosx_(\d{1,3})_(\d{1,3})_(arm64|x86_64|universal2|intel)")
+_ARM_MINIMUM = 11 << 16  # No older macOS runs on arm64.
+_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+def audit_tree(
+    root: Path,
+    policy: Policy,
+    *,
+    archs: frozenset[str] | None = None,
+    exemptions: Iterable[Exemption] = (),
+    exports: Mapping[str, ExportRule] | None = None,
+    minimum_macos: str | None = None,
+    verify_signatures: bool = True,
+) -> Report:
+    """Audit everything below a folder.
+
+    Parameters
+    ----------
+    root
+        The folder; paths in the report are relative to it.
+    policy
+        From `load_policy`.
+    archs
+        Thin architectures that each Mach-O file must have, no more and no less; None asks that all have the same.
+    exemptions
+        Findings that are accepted, added to those of the policy.
+    exports
+        What files may export, by a glob on the path or on the file name.
+    minimum_macos
+        The macOS that every slice must run on, as `14.0`; None asks nothing.
+    verify_signatures
+        Whether to compute the page hashes of signatures; that there is one is looked at anyhow.
+
+    Raises
+    ------
+    UsageError
+        If `root` is no folder.
+    StoreError
+        If something in it cannot be read.
+    """
+    if not root.is_dir():
+        raise UsageError("is not a folder", where=root)
+    claim = _explicit(archs, minimum_macos, Claim())
+    tree = scan(root, policy.parameters, verify_signatures=verify_signatures)
+    return _judge(str(root), tree, policy, claim, exemptions, exports)
+
+
+def audit_path(
+    path: Path,
+    policy: Policy,
+    *,
+    archs: frozenset[str] | None = None,
+    exemptions: Iterable[Exemption] = (),
+    exports: Mapping[str, ExportRule] | None = None,
+    minimum_macos: str | None = None,
+    verify_signatures: bool = True,
+) -> Report:
+    """Audit a Mach-O file, a folder, a tarball or a wheel; archives are unpacked into a private temporary folder.
+
+    What an archive claims by its file name (`-macos-arm64.tar.gz`, a platform tag as `macosx_14_0_arm64`) is what it is
+    measured by, unless `archs` or `minimum_macos` say otherwise. The other parameters are those of `audit_tree`.
+
+    Raises
+    ------
+    UsageError
+        If there is nothing at `path`, or it is none of these.
+    ArchiveError
+        If the archive is damaged or hostile.
+    StoreError
+        If something cannot be read.
+    """
+    claim = _explicit(archs, minimum_macos, claim_of(path.name))
+    if path.is_dir():
+        tree = scan(path, policy.parameters, verify_signatures=verify_signatures)
+    elif not path.is_file():
+        raise UsageError("there is no such file or folder", where=path)
+    elif path.name.endswith((".tar.gz", ".tgz", ".whl")):
+        return _judge_archive(path, policy, claim, exemptions, exports, verify_signatures=verify_signatures)
+    elif is_macho(path):
+        real = path.resolve()
+        root = Path(real.anchor)
+        base = real.parent.relative_to(root).as_posix()
+        tree = Tree(root, policy.parameters, "" if base == "." else base, verify_signatures)
+        tree.add(real.relative_to(root).as_posix())
+    else:
+        raise UsageError("is neither a Mach-O file, a folder, a .tar.gz nor a .whl", where=path)
+    return _judge(str(path), tree, policy, claim, exemptions, exports)
+
+
+def _judge_archive(
+    path: Path,
+    policy: Policy,
+    claim: Claim,
+    exemptions: Iterable[Exemption],
+    exports: Mapping[str, ExportRule] | None,
+    *,
+    verify_signatures: bool,
+) -> Report:
+    from macbuild.fetch.unpack import unpack  # noqa: PLC0415 - archive formats, which recipes and folders do not need
+
+    with tempfile.TemporaryDirectory(prefix="macbuild-audit-") as folder:
+        root = Path(folder, "content")
+        unpack(path, root)
+        inside = list(root.iterdir())
+        if not path.name.endswith(".whl") and len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink():
+            root = inside[0]
+        tree = scan(root, policy.parameters, verify_signatures=verify_signatures)
+        return _judge(str(path), tree, policy, claim, exemptions, exports)
+
+
+def claim_of(name: str) -> Claim:
+    """Return what an artifact claims by its file name; nothing for names that follow no convention.
+
+    Raises
+    ------
+    ArchiveError
+        If a wheel has no valid file name.
+    """
+    match = _TARBALL.fullmatch(name)
+    if match:
+        return Claim(_slices(match[1]))
+    if not name.endswith(".whl"):
+        return Claim()
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415 - for wheels only
+
+    try:
+        tags = parse_wheel_filename(name)[3]
+    except InvalidWheelFilename as error:
+        raise ArchiveError(f"not a valid wheel name: {error}", where=name) from error
+    minimum: dict[str, int] = {}
+    for platform in sorted({tag.platform for tag in tags}):
+        found = _TAG.fullmatch(platform)
+        if found is None:
+            continue
+        tagged = int(found[1]) << 16 | int(found[2]) << 8
+        for arch in _slices(found[3]):
+            lowest = max(tagged, _ARM_MINIMUM) if arch == "arm64" else tagged
+            minimum[arch] = min(lowest, minimum.get(arch, lowest))
+    return Claim(frozenset(minimum) or None, minimum, major_only=True)
+
+
+def _slices(arch: str) -> frozenset[str]:
+    return _THIN if arch == "universal2" else frozenset({"x86_64" if arch == "intel" else arch})
+
+
+def _explicit(archs: frozenset[str] | None, minimum_macos: str | None, claim: Claim) -> Claim:
+    wanted = claim.archs if archs is None else archs
+    if minimum_macos is None:
+        return Claim(wanted, claim.minimum, claim.major_only)
+    packed = pack_version(minimum_macos)
+    names = wanted or {"arm64", "arm64e", "x86_64"}
+    return Claim(wanted, {arch: max(packed, _ARM_MINIMUM) if arch != "x86_64" else packed for arch in names})
+
+
+def _judge(
+    path: str,
+    tree: Tree,
+    policy: Policy,
+    claim: Claim,
+    exemptions: Iterable[Exemption],
+    exports: Mapping[str, ExportRule] | None,
+) -> Report:
+    graph = build_graph(tree, policy.parameters.external)
+    context = Context(tree, graph, claim, policy.parameters, exports or {})
+    accepted = [*exemptions, *policy.exemptions]
+    findings: list[Finding] = []
+    exempted: list[Exempted] = []
+    for hit in (hit for check in CHECKS for hit in check(context)):
+        finding = _weigh(hit, tree, policy)
+        if finding is None:
+            continue
+        reason = next((entry.reason for entry in accepted if _accepts(entry, finding)), None)
+        if reason is None:
+            findings.append(finding)
+        else:
+            exempted.append(Exempted(finding, reason))
+    minima = [entry.build.minos for entry in context.linked() if entry.build is not None]
+    return Report(
+        path=path,
+        policy=policy.name,
+        findings=tuple(sorted(findings, key=_order)),
+        exempted=tuple(sorted(exempted, key=lambda entry: _order(entry.finding))),
+        files=len(tree.machos),
+        minimum_macos=format_version(max(minima)) if minima else None,
+        archs=tuple(sorted({entry.arch for entry in tree.slices()})),
+    )
+
+
+def _weigh(hit: Hit, tree: Tree, policy: Policy) -> Finding | None:
+    level = policy.level(hit.rule)
+    if level is None:
+        return None
+    return Finding(hit.rule, level, _printable(tree.label(hit.path)), hit.slice, _printable(hit.message), hit.mend)
+
+
+def _printable(text: str) -> str:
+    """Return a text that can be shown and encoded, whatever bytes a load command or a file name has."""
+    plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in plain)
+
+
+def _accepts(exemption: Exemption, finding: Finding) -> bool:
+    return exemption.rule == finding.rule and fnmatchcase(finding.file, exemption.file)
+
+
+def _order(finding: Finding) -> tuple[int, str, str, str, str]:
+    return _ORDER[finding.severity], finding.rule, finding.file, finding.slice or "", finding.message

@@ -1,0 +1,275 @@
+"""What the rules look at: the files of a tree and the facts of each slice, every Mach-O file opened once."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from macbuild.audit.attributes import is_quarantined
+from macbuild.audit.policy import Parameters
+from macbuild.errors import MachOError, SignatureError
+from macbuild.files import os_errors
+from macbuild.macho.constants import FileType, HeaderFlag
+from macbuild.macho.file import has_macho_magic, open_macho
+from macbuild.macho.image import BuildVersion, Dylib, Image
+from macbuild.macho.symbols import Exports, Import, defined_names, read_exports, read_imports
+from macbuild.macho.verify import verify_image
+
+__all__ = ["Entry", "MachO", "Slice", "Tree", "Where", "scan"]
+
+Where: TypeAlias = Literal["inside", "outside", "missing"]
+
+_MAX_LINKS = 40
+_ARCHIVE_MAGIC = b"!<arch>\n"
+_LINKED = frozenset({FileType.EXECUTE, FileType.DYLIB, FileType.BUNDLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, folder, link or other thing in the tree. `target` is what a link says, `mode` the bits of `st_mode`."""
+
+    path: str
+    mode: int
+    target: str | None = None
+    quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The facts of one architecture of a Mach-O file. `path` is where it lies in the tree.
+
+    `signature` is what is wrong with it, None if nothing; `markers` are the symbols of runtimes that it defines.
+    """
+
+    path: str
+    arch: str
+    kind: str
+    linked: bool
+    two_level: bool
+    id: Dylib | None
+    dylibs: tuple[Dylib, ...]
+    rpaths: tuple[str, ...]
+    build: BuildVersion | None
+    header_room: int
+    exports: Exports
+    imports: tuple[Import, ...]
+    markers: frozenset[bytes]
+    build_paths: tuple[str, ...]
+    signed: bool
+    signature: str | None
+
+    @property
+    def folder(self) -> str:
+        """The folder that `@loader_path` stands for."""
+        return posixpath.dirname(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class MachO:
+    """A Mach-O file of the tree: its slices, or why it cannot be read."""
+
+    path: str
+    slices: tuple[Slice, ...]
+    error: str | None = None
+
+    def slice(self, arch: str) -> Slice | None:
+        """Return the slice of an architecture."""
+        return next((entry for entry in self.slices if entry.arch == arch), None)
+
+
+@dataclass
+class Tree:
+    """A folder under audit.
+
+    Parameters
+    ----------
+    root
+        The folder; paths are relative to it, with slashes.
+    parameters
+        Those of the policy: they say which marker symbols and which strings to look for.
+    base
+        What findings show paths relative to: a folder inside `root`.
+    verify_signatures
+        Whether to compute the hashes of signatures.
+    """
+
+    root: Path
+    parameters: Parameters
+    base: str = ""
+    verify_signatures: bool = True
+    entries: dict[str, Entry] = field(default_factory=dict)
+    machos: dict[str, MachO] = field(default_factory=dict)
+    archives: list[str] = field(default_factory=list)
+    _others: dict[str, MachO | None] = field(default_factory=dict)
+
+    def label(self, path: str) -> str:
+        """Return a path as findings show it."""
+        return posixpath.relpath(path, self.base) if self.base else path
+
+    def slices(self) -> Iterator[Slice]:
+        """Give every slice that is under audit."""
+        for macho in self.machos.values():
+            yield from macho.slices
+
+    def macho(self, path: str) -> MachO | None:
+        """Return a Mach-O file by its place, one that is not under audit but that others lead to included."""
+        found = self.machos.get(path)
+        if found is None and path not in self.entries:
+            if path not in self._others:
+                readable = _head(self.root / path, len(_ARCHIVE_MAGIC))
+                self._others[path] = self._read(path, audited=False) if has_macho_magic(readable) else None
+            found = self._others[path]
+        return found
+
+    def resolve(self, path: str) -> tuple[Where, str]:
+        """Follow the links of a path as the file system does.
+
+        Parameters
+        ----------
+        path
+            Relative to the tree, with `..` where it likes.
+
+        Returns
+        -------
+        tuple[Where, str]
+            Where it leads: to something inside the tree and its real path, out of the tree and where it leaves it, or
+            to nothing and where it ends.
+        """
+        todo = path.split("/")[::-1]
+        done: list[str] = []
+        hops = 0
+        while todo:
+            part = todo.pop()
+            if part in {"", "."}:
+                continue
+            if part == "..":
+                if not done:
+                    return "outside", path
+                done.pop()
+                continue
+            here = "/".join([*done, part])
+            try:
+                mode = os.lstat(self.root / here).st_mode
+                target = os.readlink(self.root / here) if stat.S_ISLNK(mode) else None  # noqa: PTH115 - plain text
+            except (OSError, ValueError):
+                return "missing", here
+            if target is None:
+                done.append(part)
+                continue
+            hops += 1
+            if hops > _MAX_LINKS:
+                return "missing", here
+            if target.startswith("/"):
+                return "outside", here
+            todo += target.split("/")[::-1]
+        return "inside", "/".join(done)
+
+    def _read(self, path: str, *, audited: bool) -> MachO:
+        try:
+            with open_macho(self.root / path) as file:
+                return MachO(path, tuple(self._facts(path, image, audited=audited) for image in file.images))
+        except MachOError as error:
+            return MachO(path, (), error.message)
+
+    def _facts(self, path: str, image: Image, *, audited: bool) -> Slice:
+        signed = image.signature_range is not None
+        markers = {name.encode() for runtime in self.parameters.runtimes for name in runtime.defines}
+        return Slice(
+            path=path,
+            arch=image.arch,
+            kind=image.kind,
+            linked=image.filetype in _LINKED,
+            two_level=bool(image.flags & HeaderFlag.TWOLEVEL),
+            id=image.id,
+            dylibs=image.dylibs,
+            rpaths=image.rpaths,
+            build=image.build_version,
+            header_room=image.header_room,
+            exports=read_exports(image),
+            imports=read_imports(image),
+            markers=defined_names(image, markers),
+            build_paths=_build_paths(image, self.parameters.build_paths) if audited else (),
+            signed=signed,
+            signature=_verify(image) if signed and audited and self.verify_signatures else None,
+        )
+
+    def add(self, path: str) -> None:
+        """Take a file, folder or link into the audit; a Mach-O file is opened and read."""
+        place = self.root / path
+        with os_errors(place):
+            mode = place.lstat().st_mode
+            target = os.readlink(place) if stat.S_ISLNK(mode) else None  # noqa: PTH115 - plain text
+        self.entries[path] = Entry(path, mode, target, is_quarantined(place))
+        if not stat.S_ISREG(mode) or posixpath.basename(path).startswith("._"):
+            return
+        with os_errors(place):
+            head = _head(place, len(_ARCHIVE_MAGIC))
+        if head == _ARCHIVE_MAGIC:
+            self.archives.append(path)
+        elif has_macho_magic(head):
+            macho = self._read(path, audited=True)
+            if macho.error is not None and path.endswith(".a"):
+                self.archives.append(path)  # A fat header over archives.
+            else:
+                self.machos[path] = macho
+
+
+def scan(root: Path, parameters: Parameters, *, verify_signatures: bool = True) -> Tree:
+    """Read everything below a folder, links not followed.
+
+    Raises
+    ------
+    StoreError
+        If a folder or file cannot be read.
+    """
+    tree = Tree(root, parameters, verify_signatures=verify_signatures)
+    with os_errors(root):
+        names = sorted(_walk(root, ""))
+    for name in names:
+        tree.add(name)
+    return tree
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[str]:
+    todo = [(folder, prefix)]
+    while todo:
+        place, start = todo.pop()
+        with os.scandir(place) as found:
+            for entry in found:
+                path = f"{start}{entry.name}"
+                yield path
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append((place / entry.name, f"{path}/"))
+
+
+def _head(path: Path, size: int) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        return file.read(size)
+
+
+def _verify(image: Image) -> str | None:
+    try:
+        verify_image(image)
+    except SignatureError as error:
+        return error.message
+    return None
+
+
+def _build_paths(image: Image, prefixes: list[str]) -> tuple[str, ...]:
+    """Return the paths in the C strings of an image that start with one of the prefixes."""
+    starts = b"|".join(re.escape(prefix.encode()) for prefix in prefixes)
+    pattern = re.compile(rb"(?:(?<![\w./@}%-])|(?<=-[IL]))(?:" + starts + rb")[\w./+@%=~-]{2,}")
+    found: dict[bytes, None] = {}
+    for segment in image.segments:
+        for section in segment.sections:
+            if section.name == "__cstring" and not section.zerofill:
+                first = image.offset + section.offset
+                for match in pattern.finditer(image.data, first, first + section.size):
+                    found.setdefault(match.group())
+    return tuple(name.decode("utf-8", "replace") for name in found)

@@ -1,0 +1,60 @@
+"""The audit command: hold a file, folder, tarball or wheel against a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from macbuild.audit.model import Report, Severity
+from macbuild.cli.options import command
+from macbuild.cli.session import Session
+from macbuild.errors import AuditError
+
+__all__ = ["register"]
+
+_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    command(app, "audit", ("policy",))(_audit)
+
+
+def _audit(
+    session: Session,
+    path: Annotated[Path, typer.Argument(help="A Mach-O file, a folder, a .tar.gz or a .whl.")],
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+) -> None:
+    """Audit Mach-O files: architecture, minimum macOS, rpaths, dependencies, symbols, signatures."""
+    from macbuild.audit import audit_path, load_policy  # noqa: PLC0415 - other commands start without
+
+    report = audit_path(path, load_policy(session.settings.policy))
+    if json:
+        session.print_json(report.to_json())
+    else:
+        _print(session, report)
+    if not report.ok:
+        count = report.count(Severity.ERROR)
+        raise AuditError(f"the {report.policy} policy finds {count} error{'s' * (count != 1)}", where=path)
+
+
+def _print(session: Session, report: Report) -> None:
+    from rich.text import Text  # noqa: PLC0415 - JSON needs none
+
+    for finding in report.findings:
+        if finding.severity is Severity.INFO and session.verbosity < 1:
+            continue
+        line = Text(f"{finding.severity.value}", style=_COLORS[finding.severity])
+        place = f"{finding.file} ({finding.slice})" if finding.slice else finding.file
+        line.append(f" {finding.rule}: {place}: {finding.message}", style="default")
+        session.out.print(line, soft_wrap=True)
+        session.out.print(f"    mend: {finding.mend}", soft_wrap=True, markup=False)
+    for entry in report.exempted:
+        found = entry.finding
+        session.out.print(f"exempt {found.rule}: {found.file}: {entry.reason}", soft_wrap=True, markup=False)
+    counts = ", ".join(f"{report.count(severity)} {severity.value}" for severity in Severity)
+    macos = report.minimum_macos or "unknown"
+    session.out.print(f"{report.files} Mach-O files ({', '.join(report.archs)}), minimum macOS {macos}: {counts}")

@@ -1,0 +1,122 @@
+"""Commands that plan and build: all, build, plan, graph."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from macbuild.cli import show
+from macbuild.cli.options import command
+from macbuild.cli.session import Session
+from macbuild.errors import MacbuildError
+from macbuild.make import Result, make
+from macbuild.plan import Plan
+
+__all__ = ["register"]
+
+_PLAN = ("arch", "deployment_target", "recipes", "lock", "offline", "skip_unreachable", "policy")
+_BUILD = (*_PLAN, "jobs", "dist", "mirrors", "keep_going")
+
+Components = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME[@VERSION]]...", help="Components (default: all recipes).")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and stop.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
+Report = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page about the run.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    command(app, "all", _BUILD)(_all)
+    command(app, "build", _BUILD)(_build)
+    command(app, "plan", _PLAN)(_plan)
+    command(app, "graph", _PLAN)(_graph)
+
+
+def _all(session: Session, *, dry_run: DryRun = False, json: Json = False, report: Report = None) -> None:
+    """Build all components and put their artifacts into dist/."""
+    _make(session, [], dry_run=dry_run, json=json, report=report)
+
+
+def _build(
+    session: Session,
+    components: Annotated[list[str], typer.Argument(metavar="NAME[@VERSION]...", help="Components to build.")],
+    *,
+    dry_run: DryRun = False,
+    json: Json = False,
+    report: Report = None,
+) -> None:
+    """Build some components and put their artifacts into dist/."""
+    _make(session, components, dry_run=dry_run, json=json, report=report)
+
+
+def _plan(session: Session, components: Components = None, *, json: Json = False) -> None:
+    """Show each step, its key, and why it would run."""
+    _show_plan(session, _planned(session, components or []), json=json)
+
+
+def _graph(
+    session: Session,
+    components: Components = None,
+    *,
+    form: Annotated[str, typer.Option("--format", help="dot or mermaid.")] = "dot",
+) -> None:
+    """Write the graph of the steps, for Graphviz or Mermaid."""
+    typer.echo(show.graph(_planned(session, components or []), form), nl=False)
+
+
+def _planned(session: Session, components: list[str]) -> Plan:
+    project = session.project
+    unavailable: dict[str, MacbuildError] = {}
+    return project.planner(unavailable).plan(project.request(components))
+
+
+def _show_plan(session: Session, plan: Plan, *, json: bool) -> None:
+    if json:
+        session.print_json(show.plan_data(plan))
+    else:
+        show.plan_table(session, plan)
+
+
+def _make(session: Session, components: list[str], *, dry_run: bool, json: bool, report: Path | None) -> None:
+    if dry_run:
+        _show_plan(session, _planned(session, components), json=json)
+        return
+    from macbuild.cli.progress import Recorder, subscribe  # noqa: PLC0415 - a dry run needs neither
+
+    recorder = Recorder()
+    with subscribe(session, recorder) as emit:
+        result = make(session.project, components, emit)
+    if json:
+        session.print_json(show.result_data(result))
+    else:
+        show.result_table(session, result)
+    _summarize(result)
+    if report is not None:
+        from macbuild.cli.report import write_report  # noqa: PLC0415 - only on request
+
+        write_report(report, result, recorder.steps)
+    _finish(session, result)
+
+
+def _finish(session: Session, result: Result) -> None:
+    """Say what failed or was left out, and raise the first failure."""
+    for component, error in result.unreachable.items():
+        session.say(f"left out: {component}: {error}")
+    if not result.failed:
+        return
+    first, *others = result.failed.values()
+    for other in others:
+        session.say(f"also failed: {other}")
+    raise first
+
+
+def _summarize(result: Result) -> None:
+    """Add the table to the summary of a GitHub job, if this is one."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(show.markdown(result))

@@ -1,0 +1,66 @@
+"""The cache commands: where the store is, what is in it, and how to make it smaller."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import typer
+
+from macbuild.cli.options import command
+from macbuild.cli.session import Session
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Look at the store and make it smaller.", no_args_is_help=True)
+
+
+def _dir(session: Session) -> None:
+    """Print the folder of the store."""
+    typer.echo(session.project.store.root)
+
+
+def _list(session: Session, *, json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False) -> None:
+    """List results, the one used longest ago first."""
+    entries = session.project.store.entries()
+    if json:
+        rows = [
+            {"key": entry.key, "step": entry.step, "size": entry.size, "used": entry.used, "path": str(entry.path)}
+            for entry in entries
+        ]
+        session.print_json({"version": 1, "results": rows})
+        return
+    for entry in entries:
+        used = dt.datetime.fromtimestamp(entry.used, tz=dt.timezone.utc)
+        typer.echo(f"{entry.key[:12]}  {used:%Y-%m-%d %H:%M}  {entry.size / 1e6:10.1f} MB  {entry.step}")
+    session.say(f"{len(entries)} results, {sum(entry.size for entry in entries) / 1e6:.1f} MB")
+
+
+def _prune(
+    session: Session,
+    *,
+    days: Annotated[float, typer.Option("--days", min=0, help="Remove what was not used for so long.")] = 30,
+) -> None:
+    """Remove results that were not used for some days, and leftovers of killed runs."""
+    store = session.project.store
+    store.prepare()
+    with store.in_use(alone=True):
+        gone = store.prune(days)
+    session.say(f"removed {len(gone)} results, {sum(entry.size for entry in gone) / 1e6:.1f} MB")
+
+
+def _clean(session: Session) -> None:
+    """Remove the whole store."""
+    store = session.project.store
+    if not store.root.exists():
+        session.say(f"{store.root} does not exist")
+        return
+    with store.in_use(alone=True):
+        size = store.clean()
+    session.say(f"removed {store.root}, {size / 1e6:.1f} MB")
+
+
+command(app, "dir")(_dir)
+command(app, "list")(_list)
+command(app, "prune")(_prune)
+command(app, "clean")(_clean)

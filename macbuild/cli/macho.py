@@ -1,0 +1,324 @@
+"""`macbuild macho`: show, edit, sign, verify, merge and thin Mach-O files, and lend our tools to other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from macbuild.cli.options import command
+from macbuild.cli.session import Session
+from macbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from macbuild.macho.image import Dylib, Image
+    from macbuild.macho.verify import SignatureFacts
+
+__all__ = ["app"]
+
+# Everything of macbuild.macho is imported by the command that needs it: `macbuild --help` and the other commands of the
+# program import this module too.
+REPORT_VERSION = 1
+
+app = typer.Typer(no_args_is_help=True, help="Show, edit, sign, verify, merge and thin Mach-O files.")
+
+_Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Mach-O files, thin or universal.")]
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="Mach-O file, thin or universal.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, by macho.schema.json.")]
+_Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there and leave FILE as it is.")
+]
+
+
+@command(app, "show")
+def show(session: Session, files: _Files, *, json: _Json = False) -> None:
+    """Show what the headers and the signature of files say, slice by slice. Nothing is verified."""
+    from macbuild.macho.file import open_macho  # noqa: PLC0415 - see above
+
+    reports = []
+    for path in files:
+        with open_macho(path) as macho:
+            slices = [_image_facts(image) for image in macho.images]
+            reports.append({"path": str(path), "universal": macho.is_fat, "slices": slices})
+    if json:
+        session.print_json({"version": REPORT_VERSION, "files": reports})
+        return
+    for report in reports:
+        _print_lines(_show_lines(report))
+
+
+@command(app, "verify")
+def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
+    """Verify the signature of every slice: each page, each sealed part, each length.
+
+    Stops with exit code 13 at the first thing that does not match.
+    """
+    from macbuild.macho.verify import verify_file  # noqa: PLC0415 - see above
+
+    reports = []
+    for path in files:
+        slices = [{"arch": facts.arch, "signature": _signature_facts(facts)} for facts in verify_file(path)]
+        reports.append({"path": str(path), "slices": slices})
+    if json:
+        session.print_json({"version": REPORT_VERSION, "files": reports})
+        return
+    for report in reports:
+        for entry in report["slices"]:
+            _print_lines([f"{report['path']} ({entry['arch']}): valid; {_signature_line(entry['signature'])}"])
+
+
+@command(app, "edit")
+def edit(
+    session: Session,
+    file: _File,
+    *,
+    new_id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Set the install name.")] = None,
+    change: Annotated[
+        list[tuple[str, str]] | None,
+        typer.Option("--change", metavar="OLD NEW", help="Change a dependency; repeatable."),
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="NAME", help="Remove a dependency; repeatable.")
+    ] = None,
+    weaken: Annotated[
+        list[str] | None, typer.Option("--weaken", metavar="NAME", help="Let a dependency be missing; repeatable.")
+    ] = None,
+    add_rpath: Annotated[
+        list[str] | None, typer.Option("--add-rpath", metavar="PATH", help="Add an rpath at the end; repeatable.")
+    ] = None,
+    delete_rpath: Annotated[
+        list[str] | None,
+        typer.Option("--delete-rpath", metavar="PATH", help="Delete an rpath wherever it stands; repeatable."),
+    ] = None,
+    replace_rpath: Annotated[
+        list[tuple[str, str]] | None,
+        typer.Option("--replace-rpath", metavar="OLD NEW", help="Replace an rpath; repeatable."),
+    ] = None,
+    set_rpaths: Annotated[
+        list[str] | None,
+        typer.Option("--set-rpaths", metavar="PATH", help="The only rpaths from now on, in order; repeatable."),
+    ] = None,
+    deduplicate_rpaths: Annotated[
+        bool, typer.Option("--deduplicate-rpaths", help="Keep only the first of equal rpaths.")
+    ] = False,
+    minimum_macos: Annotated[
+        str | None, typer.Option("--minimum-macos", metavar="X.Y", help="Set the minimum macOS.")
+    ] = None,
+    strip_signature: Annotated[bool, typer.Option("--strip-signature", help="Remove the code signature.")] = False,
+    arch: Annotated[
+        list[str] | None, typer.Option("--arch", metavar="ARCH", help="Edit this slice only; repeatable.")
+    ] = None,
+    output: _Output = None,
+) -> None:
+    """Edit install names, rpaths, minimum macOS or signature, all in one pass; a signature stays valid.
+
+    The file is replaced by a new one, never written in place.
+    """
+    from macbuild.macho.edit import Edits, edit_file  # noqa: PLC0415 - see above
+    from macbuild.target import pack_version  # noqa: PLC0415 - see above
+
+    edits = Edits(
+        id=new_id,
+        change=_pairs("--change", change),
+        remove=frozenset(remove or ()),
+        weaken=frozenset(weaken or ()),
+        rpaths=tuple(set_rpaths) if set_rpaths else None,
+        add_rpaths=tuple(add_rpath or ()),
+        delete_rpaths=tuple(delete_rpath or ()),
+        replace_rpaths=_pairs("--replace-rpath", replace_rpath),
+        deduplicate_rpaths=deduplicate_rpaths,
+        minos=None if minimum_macos is None else pack_version(minimum_macos),
+        strip_signature=strip_signature,
+    )
+    if edits == Edits():
+        raise UsageError("nothing to change", where=file, hint="macbuild macho edit --help lists the edits")
+    changed = edit_file(file, edits, output=output, archs=frozenset(arch) if arch else None)
+    session.say(f"{_plain(str(output or file))}: {'edited' if changed else 'already so, nothing changed'}")
+
+
+@command(app, "sign")
+def sign(
+    session: Session,
+    file: _File,
+    *,
+    identifier: Annotated[
+        str | None,
+        typer.Option(
+            "--identifier", metavar="NAME", help="Signing identifier (default: the old one, else from the file name)."
+        ),
+    ] = None,
+    runtime: Annotated[
+        bool, typer.Option("--runtime", help="Ask for the hardened runtime, and no other flag.")
+    ] = False,
+    entitlements: Annotated[
+        Path | None,
+        typer.Option("--entitlements", metavar="FILE", help="Entitlements, an XML property list; empty removes them."),
+    ] = None,
+    preserve: Annotated[
+        bool,
+        typer.Option(
+            "--preserve/--no-preserve",
+            help="Keep identifier, flags, entitlements and requirements of the old signature, or forget them.",
+        ),
+    ] = True,
+    output: _Output = None,
+) -> None:
+    """Sign every slice ad hoc. The file is replaced by a new one, never written in place."""
+    from macbuild.files import os_errors  # noqa: PLC0415 - see above
+    from macbuild.macho.codesign import CodeFlag  # noqa: PLC0415 - see above
+    from macbuild.macho.sign import SignOptions, sign_file  # noqa: PLC0415 - see above
+
+    plist = None
+    if entitlements is not None:
+        with os_errors(entitlements):
+            plist = entitlements.read_bytes()
+    options = SignOptions(
+        identifier=identifier,
+        flags=CodeFlag.RUNTIME if runtime else None,
+        entitlements=plist,
+        preserve=preserve,
+    )
+    sign_file(file, options, output=output)
+    session.say(f"{_plain(str(output or file))}: signed ad hoc")
+
+
+@command(app, "merge")
+def merge(
+    session: Session,
+    inputs: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of different architectures.")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The universal file to write.")],
+) -> None:
+    """Merge files into a universal one. Slices are copied as they are, so their signatures stay valid."""
+    from macbuild.macho.fat import merge as merge_files  # noqa: PLC0415 - see above
+
+    merge_files(inputs, output)
+    session.say(f"{_plain(str(output))}: merged from {len(inputs)} files")
+
+
+@command(app, "thin")
+def thin(
+    session: Session,
+    file: _File,
+    arch: Annotated[str, typer.Argument(metavar="ARCH", help="arm64, arm64e or x86_64.")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The thin file to write.")],
+) -> None:
+    """Take one slice out of a universal file."""
+    from macbuild.macho.fat import thin as thin_file  # noqa: PLC0415 - see above
+
+    thin_file(file, arch, output)
+    session.say(f"{_plain(str(output))}: {arch} of {_plain(str(file))}")
+
+
+@command(app, "path")
+def path(session: Session) -> None:
+    """Print a folder that holds our tools under the names codesign, install_name_tool, lipo and otool.
+
+    Programs that call Apple's tools run on Linux with it: PATH="$(macbuild macho path):$PATH" delocate-wheel x.whl
+    """
+    from macbuild.cli.toolpath import tool_folder  # noqa: PLC0415 - see above
+
+    typer.echo(str(tool_folder(session.project.store.root / "tools")))
+
+
+def _pairs(option: str, pairs: Sequence[tuple[str, str]] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for old, new in pairs or ():
+        if found.setdefault(old, new) != new:
+            raise UsageError(f"two different new names for {old}", where=option)
+    return found
+
+
+def _image_facts(image: Image) -> dict[str, Any]:
+    from macbuild.macho.constants import Platform  # noqa: PLC0415 - see above
+    from macbuild.macho.verify import read_signature  # noqa: PLC0415 - see above
+    from macbuild.target import format_version  # noqa: PLC0415 - see above
+
+    build = image.build_version
+    platforms = {int(platform): platform.name.lower() for platform in Platform}
+    signature = read_signature(image)
+    return {
+        "arch": image.arch,
+        "kind": image.kind.lower(),
+        "id": None if image.id is None else _dylib_facts(image.id),
+        "dependencies": [_dylib_facts(dylib) for dylib in image.dylibs],
+        "rpaths": list(image.rpaths),
+        "platform": None if build is None else platforms.get(build.platform, str(build.platform)),
+        "minimum_macos": format_version(build.minos) if build and build.platform == Platform.MACOS else None,
+        "sdk": format_version(build.sdk) if build and build.sdk else None,
+        "uuid": image.uuid,
+        "header_room": image.header_room,
+        "signature": None if signature is None else _signature_facts(signature),
+    }
+
+
+def _dylib_facts(dylib: Dylib) -> dict[str, Any]:
+    from macbuild.macho.constants import LC  # noqa: PLC0415 - see above
+    from macbuild.target import format_version  # noqa: PLC0415 - see above
+
+    kinds = {LC.ID_DYLIB: "id", LC.LOAD_DYLIB: "load", LC.LOAD_WEAK_DYLIB: "weak", LC.REEXPORT_DYLIB: "reexport"}
+    kinds |= {LC.LAZY_LOAD_DYLIB: "lazy", LC.LOAD_UPWARD_DYLIB: "upward"}
+    return {
+        "name": dylib.name,
+        "kind": kinds[LC(dylib.cmd)],
+        "current_version": format_version(dylib.current_version),
+        "compatibility_version": format_version(dylib.compatibility_version),
+    }
+
+
+def _signature_facts(facts: SignatureFacts) -> dict[str, Any]:
+    values = asdict(facts)
+    del values["arch"]
+    return values
+
+
+def _show_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    yield report["path"]
+    for facts in report["slices"]:
+        yield f"  {facts['arch']} {facts['kind']}"
+        if facts["id"] is not None:
+            yield f"    id             {_dylib_line(facts['id'])}"
+        yield f"    minimum macOS  {facts['minimum_macos'] or 'not given'}, SDK {facts['sdk'] or 'not given'}"
+        if facts["platform"] not in {None, "macos"}:
+            yield f"    platform       {facts['platform']}"
+        yield f"    UUID           {facts['uuid'] or 'none'}"
+        yield f"    header room    {facts['header_room']} bytes"
+        yield f"    signature      {_signature_line(facts['signature'])}"
+        for title, values in (("dependencies", map(_dylib_line, facts["dependencies"])), ("rpaths", facts["rpaths"])):
+            label = f"{title:<13}"
+            for value in values:
+                yield f"    {label}  {value}"
+                label = " " * 13
+
+
+def _dylib_line(dylib: Mapping[str, Any]) -> str:
+    kind = "" if dylib["kind"] in {"id", "load"} else f", {dylib['kind']}"
+    versions = f"current {dylib['current_version']}, compatibility {dylib['compatibility_version']}"
+    return f"{dylib['name']} ({versions}{kind})"
+
+
+def _signature_line(signature: Mapping[str, Any] | None) -> str:
+    if signature is None:
+        return "none"
+    parts = [signature["kind"], signature["identifier"], "+".join(signature["hashes"])]
+    parts.append(f"{signature['pages']} pages of {signature['page_size']} bytes")
+    parts += [f"flag {flag}" for flag in signature["flags"] if flag not in {"adhoc", "linker-signed"}]
+    if signature["entitlements"]:
+        parts.append("with entitlements")
+    parts.append(f"cdhash {signature['cdhash']}")
+    parts += [f"not checked: {what}" for what in signature["unchecked"]]
+    return ", ".join(parts)
+
+
+def _print_lines(lines: Iterator[str] | Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(_plain(line))
+
+
+def _plain(text: str) -> str:
+    """Write what a terminal would obey, or could not show, as an escape: names in a file may be hostile."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

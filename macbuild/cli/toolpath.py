@@ -1,0 +1,57 @@
+"""Make a folder for PATH in which programs find our stand-ins under the names of Apple's tools."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from pathlib import Path
+
+import macbuild
+from macbuild.files import atomic_path, os_errors
+
+__all__ = ["tool_folder"]
+
+_TOOLS = ("codesign", "install_name_tool", "lipo", "otool")
+
+
+def tool_folder(destination: Path) -> Path:
+    """Write one small launcher per tool, so that programs that call Apple's tools by name run on any host.
+
+    Parameters
+    ----------
+    destination
+        Parent of the folder. The folder's own name tells interpreter and place of macbuild, so that installations do
+        not overwrite the launchers of one another.
+
+    Returns
+    -------
+    Path
+        The folder, absolute, to put first on PATH.
+
+    Raises
+    ------
+    StoreError
+        If the folder cannot be written.
+    """
+    scripts = {name: _script(name) for name in _TOOLS}
+    key = hashlib.sha256("".join(scripts.values()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    folder = destination.absolute() / key
+    for name, text in scripts.items():
+        content = text.encode("utf-8", "surrogateescape")
+        path = folder / name
+        with os_errors(path):
+            if path.is_file() and path.read_bytes() == content and path.stat().st_mode & 0o111:
+                continue
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(content)
+            temporary.chmod(0o755)
+    return folder
+
+
+def _script(name: str) -> str:
+    # -I and -S: the tools need the standard library and macbuild only, and neither the folder they are called in nor
+    # the start-up files of site-packages may change or delay them.
+    package = str(Path(macbuild.__file__).parent.parent)
+    code = f"import sys; sys.path.append({package!r}); from macbuild.cli.tools import {name}; {name}()"
+    return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(code)} "$@"\n'

@@ -1,0 +1,185 @@
+"""Settings: one definition that is file format, environment variable, command-line flag, schema and documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from macbuild.data import Data, convert, nearest, parse_toml, read_text
+from macbuild.errors import ConfigError
+
+__all__ = ["Setting", "Settings", "load_settings", "project_root", "setting", "settings_table"]
+
+_PACKAGE = Path(__file__).parent
+_PREFIX = "MACBUILD_"
+# Names that others define and that mean the same as a setting of ours, which is stronger.
+_FOREIGN = {"deployment_target": "MACOSX_DEPLOYMENT_TARGET"}
+_NOT_SETTINGS = {"MACBUILD_COMPLETE", "MACBUILD_TEST_CACHE"}
+
+
+class Settings(Data, frozen=True):
+    """All settings with their defaults. None means that macbuild decides."""
+
+    arch: Annotated[str | None, "Architecture to build for: arm64, x86_64 or universal2 (default: the Mac's own)."] = (
+        None
+    )
+    deployment_target: Annotated[str | None, "Oldest macOS that must be able to run the result, as 14.0."] = None
+    jobs: Annotated[int | None, "How many steps and threads run at once (default: the number of cores)."] = None
+    dist: Annotated[str, "Folder that receives the artifacts."] = "dist"
+    cache_dir: Annotated[str | None, "Folder of the store (default: the user's cache folder)."] = None
+    recipes: Annotated[str | None, "Folder of the recipes (default: the project's, else the built-in ones)."] = None
+    lock: Annotated[str | None, "Lock file (default: macbuild.lock beside the recipes)."] = None
+    mirrors: Annotated[list[str], "Folders or URL prefixes tried before every source."] = []
+    offline: Annotated[bool, "Use the store and mirrors that are folders only."] = False
+    keep_going: Annotated[bool, "After a failure, go on with what does not depend on it."] = False
+    skip_unreachable: Annotated[bool, "Build what can be had, list what cannot and why, exit 0."] = False
+    policy: Annotated[str, "Audit policy that artifacts must pass: a built-in name or a file."] = "release"
+    color: Annotated[Literal["auto", "always", "never"], "When to use colour."] = "auto"
+    log_format: Annotated[Literal["text", "json"], "Form of the log lines on stderr."] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as documentation, flag and environment variable need it."""
+
+    name: str
+    help: str
+    default: Any
+    kind: Any
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return _PREFIX + self.name.upper()
+
+    @property
+    def foreign(self) -> str | None:
+        """A variable of the platform that means the same and is weaker."""
+        return _FOREIGN.get(self.name)
+
+    @property
+    def flag(self) -> str:
+        """The command-line option."""
+        return "--" + self.name.rstrip("s").replace("_", "-") if self.is_list else "--" + self.name.replace("_", "-")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the option can be repeated."""
+        return get_origin(self.kind) is list
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The only values, if the setting is such a one."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+
+def settings_table() -> Iterator[Setting]:
+    """Yield all settings in the order of their definition."""
+    hints = get_type_hints(Settings, include_extras=True)
+    for field in msgspec.structs.fields(Settings):
+        kind, text = get_args(hints[field.name])
+        default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+        yield Setting(field.name, text, default, kind)
+
+
+def setting(name: str) -> Setting:
+    """Return one setting by name."""
+    return next(entry for entry in settings_table() if entry.name == name)
+
+
+def project_root(start: Path) -> Path | None:
+    """Return the nearest folder upwards that has a `macbuild.lock` and `recipes/`, or None."""
+    for folder in (start, *start.parents):
+        if (folder / "macbuild.lock").is_file() and (folder / "recipes").is_dir():
+            return folder
+    return None
+
+
+def data_root(start: Path) -> Path:
+    """Return the project that `start` is in, else the recipes that travel inside the package."""
+    bundled = _PACKAGE / "_data"
+    return project_root(start) or (bundled if bundled.is_dir() else _PACKAGE.parent)
+
+
+def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start: Path) -> Settings:
+    """Return the settings from flags, environment and file, in this order of strength.
+
+    Parameters
+    ----------
+    flags
+        What was given on the command line; None values were not given.
+    environ
+        The environment.
+    start
+        Folder where the search for `macbuild.toml` or `pyproject.toml` begins, upwards.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key, an unknown `MACBUILD_` variable, or a bad value, with the nearest valid name.
+    """
+    values: dict[str, Any] = {}
+    path, table = _file_table(start)
+    if path is not None:
+        convert(table, Settings, path, ConfigError)
+        values.update({key: _rebased(key, value, path.parent) for key, value in table.items()})
+    values.update(_environment(environ))
+    values.update({key: value for key, value in flags.items() if value is not None})
+    settings = convert(values, Settings, "settings", ConfigError)
+    if settings.jobs is not None and not 0 < settings.jobs <= 1024:
+        raise ConfigError(f"{settings.jobs} is no number of jobs", where="jobs", hint="give a number from 1 to 1024")
+    return settings
+
+
+def _file_table(start: Path) -> tuple[Path | None, dict[str, Any]]:
+    for folder in (start, *start.parents):
+        own = folder / "macbuild.toml"
+        if own.is_file():
+            return own, parse_toml(read_text(own, ConfigError), own, ConfigError)
+        project = folder / "pyproject.toml"
+        if project.is_file() and "[tool.macbuild]" in (text := read_text(project, ConfigError)):
+            table = parse_toml(text, project, ConfigError)["tool"]["macbuild"]
+            return project, dict(table)
+    return None, {}
+
+
+def _rebased(key: str, value: object, folder: Path) -> object:
+    """Paths in a file are relative to that file."""
+    if key in {"dist", "cache_dir", "recipes", "lock"} and isinstance(value, str):
+        return str(folder / Path(value).expanduser())
+    return value
+
+
+def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    table = {entry.variable: entry for entry in settings_table()}
+    for name in sorted(environ):
+        if name.startswith(_PREFIX) and name not in table and name not in _NOT_SETTINGS:
+            raise ConfigError("unknown variable", where=name, hint=nearest(name, list(table)))
+    for entry in table.values():
+        for name in (entry.foreign, entry.variable):
+            if name and environ.get(name):
+                yield entry.name, _parse(entry, environ[name], name)
+
+
+def _parse(entry: Setting, text: str, where: str) -> object:
+    kinds = get_args(entry.kind) if get_origin(entry.kind) in {Union, types.UnionType} else (entry.kind,)
+    if entry.is_list:
+        return text.split(os.pathsep if "://" not in text else " ")
+    if int in kinds:
+        if not re.fullmatch(r"\d+", text):
+            raise ConfigError(f"{text!r} is not a whole number", where=where)
+        return int(text)
+    if bool in kinds:
+        if text.lower() not in {"0", "1", "false", "true", "no", "yes", "off", "on"}:
+            raise ConfigError(f"{text!r} is neither true nor false", where=where, hint="write 1 or 0")
+        return text.lower() in {"1", "true", "yes", "on"}
+    if entry.choices and text not in entry.choices:
+        raise ConfigError(f"{text!r} is not possible", where=where, hint=nearest(text, list(entry.choices)))
+    return text

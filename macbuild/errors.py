@@ -1,0 +1,157 @@
+"""The error tree: what went wrong, where, what to do next, and the exit code that says so.
+
+Everything macbuild raises on purpose is a `MacbuildError`. Anything else that reaches the command line is a defect.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "ArchiveError",
+    "AuditError",
+    "ConfigError",
+    "FetchError",
+    "HeaderRoomError",
+    "IntegrityError",
+    "LockError",
+    "MacbuildError",
+    "MachOError",
+    "NoSpaceError",
+    "PlanError",
+    "RecipeError",
+    "RepairError",
+    "SignatureError",
+    "StoreError",
+    "ToolError",
+    "UnreachableError",
+    "UsageError",
+]
+
+
+class MacbuildError(Exception):
+    """Base of all expected failures, so that one handler can print them and choose the exit code.
+
+    Parameters
+    ----------
+    message
+        What is wrong, in one sentence without a final full stop.
+    where
+        File, key, address or step that it is about.
+    hint
+        What the user does next, a command where there is one.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, where: object | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = None if where is None else str(where)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Return `where: message`, the line that a log shows."""
+        return self.message if self.where is None else f"{self.where}: {self.message}"
+
+
+class UsageError(MacbuildError):
+    """A command line that cannot be understood."""
+
+    exit_code = 2
+
+
+class ConfigError(MacbuildError):
+    """A setting in a file or an environment variable that is unknown or has a bad value."""
+
+    exit_code = 3
+
+
+class RecipeError(MacbuildError):
+    """A recipe that is not valid TOML or not valid data."""
+
+    exit_code = 4
+
+
+class LockError(MacbuildError):
+    """A lock file that is missing, of another version, drifted, or without the pin that is needed."""
+
+    exit_code = 5
+
+
+class PlanError(MacbuildError):
+    """A request that cannot be planned: unknown component, or a target that the inputs cannot serve."""
+
+    exit_code = 6
+
+
+class FetchError(MacbuildError):
+    """A source that answered, but not with the bytes that were asked for."""
+
+    exit_code = 7
+
+
+class UnreachableError(FetchError):
+    """A source that did not answer, or does not have the file: another source may serve."""
+
+    exit_code = 8
+
+
+class IntegrityError(FetchError):
+    """Bytes that differ from their pin in size or sha256."""
+
+    exit_code = 9
+
+
+class ArchiveError(MacbuildError):
+    """An archive that is damaged or hostile."""
+
+    exit_code = 10
+
+
+class MachOError(MacbuildError):
+    """A Mach-O file that is malformed, or of a kind that is not supported."""
+
+    exit_code = 11
+
+
+class HeaderRoomError(MachOError):
+    """Load commands that do not fit before the first section."""
+
+    exit_code = 12
+
+
+class SignatureError(MacbuildError):
+    """A code signature that is missing or does not match the file."""
+
+    exit_code = 13
+
+
+class RepairError(MacbuildError):
+    """A staged tree that cannot be repaired: a dependency that nothing provides, a path that nothing maps."""
+
+    exit_code = 14
+
+
+class AuditError(MacbuildError):
+    """A tree or an artifact that its policy rejects."""
+
+    exit_code = 15
+
+
+class StoreError(MacbuildError):
+    """A cache or output folder that cannot be read or written."""
+
+    exit_code = 16
+
+
+class NoSpaceError(StoreError):
+    """A file system that is full."""
+
+    exit_code = 17
+
+
+class ToolError(MacbuildError):
+    """A program that macbuild calls is missing or failed."""
+
+    exit_code = 18

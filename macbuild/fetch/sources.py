@@ -1,0 +1,177 @@
+"""Sources as typed data, the way recipes write them: where bytes come from, before they are pinned."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+import msgspec
+
+from macbuild.fetch.addresses import redact
+
+__all__ = ["FileSource", "GitSource", "NpmSource", "Source", "UrlSource", "WheelSource"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
+_PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.!+_-]*")
+_PYTHON = re.compile(r"3\.[0-9]{1,2}")
+_TAG = re.compile(r"[a-z0-9_]+")
+_NPM_PACKAGE = re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*")
+_NPM_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
+_GIT_URL = re.compile(r"(?:https?|ssh|git|file)://\S+|[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:\S+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def _must(pattern: re.Pattern[str], key: str, value: str, example: str) -> None:
+    if not pattern.fullmatch(value):
+        raise ValueError(f"`{key}` is {value!r}, which is not of the form of {example!r}")
+
+
+class _Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", kw_only=True):
+    pass
+
+
+class UrlSource(_Base, frozen=True, tag="url"):
+    """A file that web servers have.
+
+    Parameters
+    ----------
+    urls
+        Its addresses (http or https) in order of preference: all must give the same bytes.
+    file
+        Its name; the last part of the first address if absent.
+    """
+
+    urls: list[str]
+    file: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values, so that an error names the recipe's key."""
+        if not self.urls:
+            raise ValueError("`urls` is empty")
+        for url in self.urls:
+            if not re.fullmatch(r"https?://[^\s/]+/\S*", url):
+                raise ValueError(f"`urls` has {redact(url)!r}, which is not an http or https address of a file")
+        if self.file is not None:
+            _must(_PLAIN, "file", self.file, "name-1.0.tar.gz")
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return redact(self.urls[0])
+
+    def request(self) -> str:
+        """Return one line that changes when the source asks for something else."""
+        return " ".join(["url", *([f"file={self.file}"] if self.file else []), *map(redact, self.urls)])
+
+
+class WheelSource(_Base, frozen=True, tag="wheel"):
+    """A wheel from the Python package index that the user configured for pip.
+
+    Parameters
+    ----------
+    package, version
+        Name, and exact version.
+    python
+        Version of Python that the wheel is for, such as `3.12`.
+    platform
+        Platform tag, such as `macosx_14_0_arm64`; pip also takes wheels for older systems of it.
+    implementation, abi
+        Interpreter tag, and ABI tag if pip shall not choose it.
+    """
+
+    package: str
+    version: str
+    platform: str
+    python: str = "3.12"
+    implementation: str = "cp"
+    abi: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values: they become arguments of pip."""
+        _must(_PACKAGE, "package", self.package, "torch")
+        _must(_VERSION, "version", self.version, "2.13.0")
+        _must(_TAG, "platform", self.platform, "macosx_14_0_arm64")
+        _must(_PYTHON, "python", self.python, "3.12")
+        _must(_TAG, "implementation", self.implementation, "cp")
+        if self.abi is not None:
+            _must(_TAG, "abi", self.abi, "cp312")
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return f"wheel {self.package} {self.version} for {self.platform} from the Python package index"
+
+    def request(self) -> str:
+        """Return one line that changes when the source asks for something else."""
+        tags = f"{self.implementation}{self.python}-{self.abi or 'any'}-{self.platform}"
+        return f"wheel {self.package}=={self.version} {tags}"
+
+
+class NpmSource(_Base, frozen=True, tag="npm"):
+    """A package from the npm registry that the user configured: `package` and exact `version`."""
+
+    package: str
+    version: str
+
+    def __post_init__(self) -> None:
+        """Check the values: they become arguments of npm."""
+        _must(_NPM_PACKAGE, "package", self.package, "@scope/name")
+        _must(_NPM_VERSION, "version", self.version, "1.2.3")
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return f"npm package {self.package} {self.version}"
+
+    def request(self) -> str:
+        """Return one line that changes when the source asks for something else."""
+        return f"npm {self.package}@{self.version}"
+
+
+class FileSource(_Base, frozen=True, tag="file"):
+    """A local file, or a folder that becomes a tar archive; `path` is relative to the recipe's folder."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        """Check that there is a path."""
+        if not self.path or "\0" in self.path:
+            raise ValueError("`path` is empty or has a NUL character")
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return f"local {self.path}"
+
+    def request(self) -> str:
+        """Return one line that changes when the source asks for something else."""
+        return f"file {self.path}"
+
+
+class GitSource(_Base, frozen=True, tag="git"):
+    """The tree of one commit of a git repository; submodules are empty folders.
+
+    Parameters
+    ----------
+    url
+        Address of the repository: https, ssh, git, file or `user@host:path`.
+    commit
+        Full id of the commit, 40 hexadecimal digits.
+    """
+
+    url: str
+    commit: str
+
+    def __post_init__(self) -> None:
+        """Check the values: they become arguments of git."""
+        if not _GIT_URL.fullmatch(self.url):
+            raise ValueError(f"`url` is {redact(self.url)!r}, which is not an address of a git repository")
+        _must(_COMMIT, "commit", self.commit, "40 hexadecimal digits")
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return f"git {redact(self.url)} at {self.commit[:12]}"
+
+    def request(self) -> str:
+        """Return one line that changes when the source asks for something else."""
+        return f"git {redact(self.url)} {self.commit}"
+
+
+Source: TypeAlias = UrlSource | WheelSource | NpmSource | FileSource | GitSource

@@ -1,0 +1,117 @@
+"""`macbuild.lock`: every source that may be used, per architecture, by file name, size and sha256."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import tomli_w
+
+from macbuild.data import Data, convert, parse_toml, read_text
+from macbuild.errors import LockError
+from macbuild.files import atomic_path
+from macbuild.recipe import Candidate, Recipe
+
+__all__ = ["FORMAT", "Lock", "Pinned", "SourceRef", "Unpinned", "drift", "load_lock", "save_lock", "source_refs"]
+
+FORMAT = 1
+_HEAD = "# Written by `macbuild lock`. Change a recipe and run it again; `macbuild lock --check` compares the two.\n\n"
+
+
+class SourceRef(Data, frozen=True):
+    """Which source of which recipe an entry is about; `request` is what it asks for."""
+
+    component: str
+    version: str
+    arch: Literal["arm64", "x86_64"]
+    source: str
+    request: str
+
+    @property
+    def id(self) -> str:
+        """The name used in messages, as `libtorch 2.13.0 arm64 wheel`."""
+        return f"{self.component} {self.version} {self.arch} {self.source}"
+
+
+class Pinned(SourceRef, frozen=True):
+    """A source and the only bytes that are accepted from it; `size` in bytes."""
+
+    file: Annotated[str, msgspec.Meta(pattern=r"^[^/\\\x00]+$")]
+    size: Annotated[int, msgspec.Meta(ge=0)]
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Unpinned(SourceRef, frozen=True):
+    """A source that could not be reached when the lock was written, so it is never used."""
+
+    reason: str
+
+
+class Lock(Data, frozen=True, omit_defaults=False):
+    """The whole file."""
+
+    version: Literal[1] = 1
+    pinned: list[Pinned] = []
+    unpinned: list[Unpinned] = []
+
+    def pin(self, ref: SourceRef) -> Pinned | None:
+        """Return the entry for exactly this source and request."""
+        wanted = (ref.id, ref.request)
+        return next((entry for entry in self.pinned if (entry.id, entry.request) == wanted), None)
+
+
+def source_refs(recipe: Recipe) -> Iterator[tuple[SourceRef, Candidate]]:
+    """Yield every source of a recipe, in order of preference within a release and architecture."""
+    archs: tuple[Literal["arm64", "x86_64"], ...] = ("arm64", "x86_64")
+    for release in recipe.releases:
+        for arch in archs:
+            part = release.slice(arch)
+            for candidate in part.sources if part else ():
+                request = candidate.fetch.request()
+                yield (
+                    SourceRef(
+                        component=recipe.name,
+                        version=release.version,
+                        arch=arch,
+                        source=candidate.name,
+                        request=request,
+                    ),
+                    candidate,
+                )
+
+
+def load_lock(path: Path) -> Lock:
+    """Read a lock file.
+
+    Raises
+    ------
+    LockError
+        If it is missing, damaged, or of a version that this macbuild does not know.
+    """
+    if not path.exists():
+        raise LockError("there is no lock file", where=path, hint="run: macbuild lock")
+    data = parse_toml(read_text(path, LockError), path, LockError)
+    if data.get("version") != FORMAT:
+        hint = "use the macbuild that wrote it, or write it anew with: macbuild lock"
+        raise LockError(f"lock version {data.get('version')!r}, this macbuild reads {FORMAT}", where=path, hint=hint)
+    return convert(data, Lock, path, LockError)
+
+
+def save_lock(path: Path, lock: Lock) -> None:
+    """Write a lock file atomically, entries in a fixed order so that differences are small."""
+    data = msgspec.to_builtins(lock)
+    for kind in ("pinned", "unpinned"):
+        data[kind].sort(key=lambda row: (row["component"], row["version"], row["arch"], row["source"]))
+    with atomic_path(path) as partial:
+        partial.write_text(_HEAD + tomli_w.dumps(data), "utf-8")
+
+
+def drift(recipes: Mapping[str, Recipe], lock: Lock) -> list[str]:
+    """Return what differs between recipes and lock, a line each; nothing if they agree."""
+    wanted = {(ref.id, ref.request) for recipe in recipes.values() for ref, _ in source_refs(recipe)}
+    have = {(entry.id, entry.request) for entry in [*lock.pinned, *lock.unpinned]}
+    lines = [f"{name}: in the recipe, not in the lock ({request})" for name, request in wanted - have]
+    lines += [f"{name}: in the lock, not in the recipe ({request})" for name, request in have - wanted]
+    return sorted(lines)

@@ -1,0 +1,1 @@
+"""Read, edit, sign, verify and merge Mach-O files with the standard library only."""

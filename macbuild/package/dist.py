@@ -1,0 +1,183 @@
+"""Put artifacts into `dist/`: each file appears whole or not at all, and what is listed is what is there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from macbuild.errors import IntegrityError, StoreError
+from macbuild.files import atomic_path, hash_file, os_errors
+from macbuild.package.manifest import FORMAT, ArtifactEntry, Manifest, checksum_name, encode, load_manifest
+
+__all__ = ["CHECKSUMS", "MANIFEST", "publish", "published"]
+
+CHECKSUMS = "SHA256SUMS"
+MANIFEST = "manifest.json"
+# What file systems say that cannot lock a folder, such as NFS: flock(2). Files still appear whole there.
+_NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+
+def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: Path) -> None:
+    """Make a folder hold an artifact, its checksum and SBOM, and list it in SHA256SUMS and the manifest.
+
+    What has the right content already is not written again. Entries of other artifacts stay if their files are there
+    and whole. If the process dies at any moment, each file is the old or the new one, and publishing again completes
+    the set and removes what was half written.
+
+    Parameters
+    ----------
+    dist
+        The folder; made if missing. While it changes it is locked against other runs.
+    artifact
+        The packed file, copied.
+    sbom
+        The text of its SBOM.
+    entry
+        What the manifest says of it.
+    stamp
+        A small file outside `dist` where `published` finds that the artifact was seen to be right.
+
+    Raises
+    ------
+    IntegrityError
+        The artifact or the SBOM is not what `entry` says.
+    NoSpaceError, StoreError
+        The folder cannot be written, or its manifest is damaged. Nothing was changed then.
+    """
+    if hashlib.sha256(sbom.encode()).hexdigest() != entry.sbom.sha256:
+        raise IntegrityError("the SBOM is not the one in the manifest's entry", where=entry.sbom.file)
+    with os_errors(dist):
+        dist.mkdir(parents=True, exist_ok=True)
+    with _locked(dist):
+        manifest = load_manifest(dist / MANIFEST)
+        _remove_leftovers(dist, entry)
+        # The checksum comes first: as long as it differs from the manifest, the artifact counts as incomplete.
+        _write(dist / checksum_name(entry.file), _checksum(entry.sha256, entry.file))
+        _copy(artifact, dist / entry.file, entry)
+        _write(dist / entry.sbom.file, sbom.encode())
+        others = [other for other in manifest.artifacts if other.file != entry.file and _is_whole(dist, other)]
+        entries = sorted([*others, entry], key=lambda item: item.file)
+        _write(dist / CHECKSUMS, b"".join(_lines(entries)))
+        _write(dist / MANIFEST, encode(Manifest(version=FORMAT, artifacts=entries)))
+        _write_stamp(stamp, dist / entry.file, entry)
+
+
+def published(dist: Path, entry: ArtifactEntry, stamp: Path) -> bool:
+    """Tell whether a folder holds exactly this artifact with everything that belongs to it, listed.
+
+    The artifact itself is hashed only when it is not the file that `stamp` saw: same inode, size and times.
+
+    Parameters
+    ----------
+    dist, entry, stamp
+        As for `publish`. The stamp is renewed after hashing; if it cannot be written, the next call hashes again.
+    """
+    path = dist / entry.file
+    try:
+        listed = load_manifest(dist / MANIFEST).artifacts
+        if entry not in listed or not _is_whole(dist, entry):
+            return False
+        lines = (dist / CHECKSUMS).read_bytes().splitlines(keepends=True)
+        if not set(_lines([entry])) <= set(lines):
+            return False
+        if _read(stamp) == _identity(path, entry):
+            return True
+        if hash_file(path) != (entry.size, entry.sha256):
+            return False
+    except (OSError, StoreError):
+        return False
+    with suppress(StoreError):
+        _write_stamp(stamp, path, entry)
+    return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, on the folder itself, so that no lock file stays among the artifacts."""
+    with os_errors(folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise StoreError(f"cannot be locked ({error.strerror})", where=folder) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(dist: Path, entry: ArtifactEntry) -> None:
+    """Remove what a killed run left of the files that are written now; under the lock nobody else writes them."""
+    names = (entry.file, checksum_name(entry.file), entry.sbom.file, CHECKSUMS, MANIFEST)
+    with os_errors(dist):
+        for name in names:
+            for path in dist.glob(f".{name[:100]}.????????.tmp"):
+                path.unlink(missing_ok=True)
+
+
+def _is_whole(dist: Path, entry: ArtifactEntry) -> bool:
+    """Tell without reading the artifact whether the files of an entry are there and belong together."""
+    try:
+        if (dist / entry.file).stat().st_size != entry.size:
+            return False
+        if (dist / checksum_name(entry.file)).read_bytes() != _checksum(entry.sha256, entry.file):
+            return False
+        return hash_file(dist / entry.sbom.file) == (entry.sbom.size, entry.sbom.sha256)
+    except (OSError, StoreError):
+        return False
+
+
+def _lines(entries: list[ArtifactEntry]) -> list[bytes]:
+    pairs = [(entry.file, entry.sha256) for entry in entries]
+    pairs += [(entry.sbom.file, entry.sbom.sha256) for entry in entries]
+    return [_checksum(sha256, name) for name, sha256 in sorted(pairs)]
+
+
+def _checksum(sha256: str, name: str) -> bytes:
+    """Return a line as sha256sum writes and checks it."""
+    return f"{sha256}  {name}\n".encode()
+
+
+def _copy(source: Path, destination: Path, entry: ArtifactEntry) -> None:
+    with os_errors(destination):
+        same_size = destination.is_file() and destination.stat().st_size == entry.size
+    if same_size and hash_file(destination)[1] == entry.sha256:
+        return
+    with atomic_path(destination) as partial:
+        shutil.copyfile(source, partial)
+        if hash_file(partial) != (entry.size, entry.sha256):
+            raise IntegrityError(f"is not the {entry.file} that was packed", where=source)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with os_errors(path):
+        if path.is_file() and path.read_bytes() == data:
+            return
+    with atomic_path(path) as partial:
+        partial.write_bytes(data)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _identity(path: Path, entry: ArtifactEntry) -> bytes:
+    with os_errors(path):
+        info = path.stat()
+    return msgspec.json.encode([entry.sha256, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns])
+
+
+def _write_stamp(stamp: Path, path: Path, entry: ArtifactEntry) -> None:
+    _write(stamp, _identity(path, entry))

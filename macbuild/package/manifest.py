@@ -1,0 +1,250 @@
+"""`manifest.json`: what is in `dist/`, where each byte of it came from, and what the audit said; its schema is shipped.
+
+The file holds no time, no host and no path of the machine that wrote it, so that equal artifacts have equal manifests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from macbuild.data import Data
+from macbuild.errors import ArchiveError, StoreError
+from macbuild.files import hash_file, os_errors
+from macbuild.package.tree import Entry, walk
+from macbuild.target import Arch
+
+__all__ = [
+    "FORMAT",
+    "ArtifactEntry",
+    "Audit",
+    "Contents",
+    "Dependency",
+    "Exempted",
+    "FileRecord",
+    "Finding",
+    "Manifest",
+    "Mode",
+    "Platform",
+    "Sidecar",
+    "SourceFile",
+    "checksum_name",
+    "complete",
+    "encode",
+    "load_manifest",
+    "record_tree",
+    "sbom_name",
+    "schema",
+]
+
+FORMAT: Literal[1] = 1
+_SUFFIXES = (".tar.gz", ".whl")
+
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$", max_length=200)]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+Size = Annotated[int, msgspec.Meta(ge=0)]
+Mode: TypeAlias = Literal["0644", "0755"]
+Version = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$")]
+
+
+class FileRecord(Data, frozen=True, kw_only=True):
+    """A file or link of a tree: files have size in bytes, sha256 and mode, links have only the path they point to."""
+
+    path: str
+    size: Size | None = None
+    sha256: Sha256 | None = None
+    mode: Mode | None = None
+    link: str | None = None
+
+
+class Platform(Data, frozen=True, kw_only=True):
+    """What an artifact is for."""
+
+    os: Literal["macos"]
+    arch: Arch
+    deployment: Version
+
+
+class Dependency(Data, frozen=True, kw_only=True):
+    """What an artifact needs at run time and does not hold: a system library by path, or another component."""
+
+    name: str
+    kind: Literal["system", "component"]
+    version: str | None = None
+
+
+class SourceFile(Data, frozen=True, kw_only=True):
+    """The pinned bytes that an artifact was made from: which source of the recipe, how it was asked, what came."""
+
+    name: str
+    provider: str
+    request: str
+    file: str
+    size: Size
+    sha256: Sha256
+
+
+class Finding(Data, frozen=True, kw_only=True):
+    """A finding of the audit; `file` is the path in the artifact, `slice` the architecture of the image in it."""
+
+    rule: str
+    severity: str
+    file: str
+    slice: str | None = None
+    message: str
+    hint: str | None = None
+
+
+class Exempted(Finding, frozen=True, kw_only=True):
+    """A finding that the recipe excuses, and why."""
+
+    reason: str
+
+
+class Audit(Data, frozen=True, kw_only=True):
+    """What the audit said of an artifact, and by which policy."""
+
+    policy: str
+    ok: bool
+    findings: list[Finding]
+    exempted: list[Exempted]
+
+
+class Contents(Data, frozen=True, kw_only=True):
+    """An artifact as it is known once it is packed: everything but its SBOM, which is made from this."""
+
+    file: FileName
+    size: Size
+    sha256: Sha256
+    component: str
+    component_version: str
+    target: Platform
+    minimum_macos: Version
+    files: list[FileRecord]
+    dependencies: list[Dependency]
+    sources: list[SourceFile]
+    tools: dict[str, str]
+    audit: Audit
+
+
+class Sidecar(Data, frozen=True, kw_only=True):
+    """A small file beside an artifact."""
+
+    file: FileName
+    size: Size
+    sha256: Sha256
+
+
+class ArtifactEntry(Contents, frozen=True, kw_only=True):
+    """An artifact with its SBOM: one row of the manifest."""
+
+    sbom: Sidecar
+
+
+class Manifest(Data, frozen=True, kw_only=True):
+    """The whole file."""
+
+    version: Literal[1]
+    artifacts: list[ArtifactEntry]
+
+
+class _Versioned(msgspec.Struct):
+    version: Any = None
+
+
+def sbom_name(artifact: str) -> str:
+    """Return the file name of an artifact's SBOM: `x.cdx.json` for `x.tar.gz` and `x.whl`."""
+    for suffix in _SUFFIXES:
+        artifact = artifact.removesuffix(suffix)
+    return f"{artifact}.cdx.json"
+
+
+def checksum_name(artifact: str) -> str:
+    """Return the file name of an artifact's checksum."""
+    return f"{artifact}.sha256"
+
+
+def complete(contents: Contents, sbom: str) -> ArtifactEntry:
+    """Return the row of the manifest for an artifact and the text of its SBOM.
+
+    Raises
+    ------
+    ArchiveError
+        A value is not of the form that the schema asks for, so the manifest could not be read again.
+    """
+    data = sbom.encode()
+    sidecar = Sidecar(file=sbom_name(contents.file), size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    try:
+        return msgspec.convert(msgspec.to_builtins(contents) | {"sbom": msgspec.to_builtins(sidecar)}, ArtifactEntry)
+    except msgspec.ValidationError as error:
+        raise ArchiveError(f"cannot be described in the manifest: {error}", where=contents.file) from error
+
+
+def record_tree(tree: Path, jobs: int) -> list[FileRecord]:
+    """Return a record of each file and link below a folder, sorted by the bytes of the path.
+
+    Parameters
+    ----------
+    tree
+        A staged tree.
+    jobs
+        Files that are hashed at the same time.
+
+    Raises
+    ------
+    ArchiveError
+        The tree holds something that no artifact may hold; see `macbuild.package.tree.walk`.
+    StoreError
+        A file cannot be read.
+    """
+
+    def record(entry: Entry) -> FileRecord:
+        if entry.kind == "link":
+            return FileRecord(path=entry.path, link=entry.target)
+        size, sha256 = hash_file(tree / entry.path)
+        return FileRecord(path=entry.path, size=size, sha256=sha256, mode="0755" if entry.mode & 0o100 else "0644")
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(record, (entry for entry in walk(tree) if entry.kind != "folder")))
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return the text of a manifest: keys and artifacts in order of name, two spaces, a final new line."""
+    ordered = Manifest(version=FORMAT, artifacts=sorted(manifest.artifacts, key=lambda entry: entry.file))
+    return msgspec.json.format(msgspec.json.encode(ordered, order="sorted"), indent=2) + b"\n"
+
+
+def load_manifest(path: Path) -> Manifest:
+    """Read a manifest; one that is not there is empty.
+
+    Raises
+    ------
+    StoreError
+        It cannot be read, is damaged, or is of a version that this macbuild does not know.
+    """
+    try:
+        with os_errors(path):
+            data = path.read_bytes()
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return Manifest(version=FORMAT, artifacts=[])
+        raise
+    hint = "delete it and run again: it is written anew"
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version != FORMAT:
+            raise StoreError(f"is of version {version!r}, this macbuild writes {FORMAT}", where=path, hint=hint)
+        return msgspec.json.decode(data, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise StoreError(f"is damaged: {error}", where=path, hint=hint) from error
+
+
+def schema() -> str:
+    """Return the JSON schema of the manifest, as it is shipped in `manifest.schema.json`."""
+    definition = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "macbuild manifest"}
+    definition |= msgspec.json.schema(Manifest)
+    return msgspec.json.format(msgspec.json.encode(definition, order="sorted"), indent=2).decode() + "\n"

@@ -1,0 +1,219 @@
+"""Write a staged tree as a tar.gz whose bytes depend on the tree alone, and check one against the tree's records.
+
+Headers are written here, in the POSIX format (IEEE 1003.1, pax: "ustar Interchange Format" and "pax Header Block"),
+because what Python's `tarfile` leaves in unused fields is not the same in all its versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from macbuild.errors import IntegrityError
+from macbuild.files import atomic_path, os_errors
+from macbuild.package.gzip import GzipReader, GzipWriter, gzip_stream
+from macbuild.package.manifest import FileRecord, Mode
+from macbuild.package.tree import Entry, walk
+
+__all__ = ["pack", "verify_tarball"]
+
+_BLOCK = 512
+_RECORD = 20 * _BLOCK
+_CHUNK = 1 << 20
+# The fields in order: name, mode, user, group, size, time, checksum, type, link, magic, version, names of user and
+# group, two device numbers, prefix, padding.
+_USTAR = struct.Struct("100s 8s 8s 8s 12s 12s 8s c 100s 6s 2s 32s 32s 8s 8s 155s 12x")
+_MODES: dict[int, Mode] = {0o644: "0644", 0o755: "0755"}
+_TYPES = {"file": b"0", "link": b"2", "folder": b"5"}
+
+
+def pack(
+    tree: Path,
+    output: Path,
+    *,
+    top: str,
+    epoch: int,
+    jobs: int,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> None:
+    """Write everything below a folder into a tar.gz, which appears whole or not at all.
+
+    Entries are sorted by the bytes of their path, belong to user and group 0 without names, have mode 0755 (folders
+    and what may be executed) or 0644, and one time. Links stay links, hard links become separate files; extended
+    attributes, quarantine among them, are not carried.
+
+    Parameters
+    ----------
+    tree
+        The folder; its own name does not matter.
+    output
+        The file to write.
+    top
+        Name of the one folder that everything lies in.
+    epoch
+        The time of all entries, in seconds since 1970.
+    jobs
+        Threads that compress. The result does not depend on it.
+    progress
+        Called with the bytes packed and their sum.
+
+    Raises
+    ------
+    ArchiveError
+        The tree holds a device, or a link that is absolute, broken or leads out; see `macbuild.package.tree.walk`.
+    IntegrityError
+        A file changed while it was packed.
+    NoSpaceError, StoreError
+        Something cannot be read or written.
+    """
+    entries = walk(tree)
+    total = sum(entry.size for entry in entries)
+    done = 0
+    with atomic_path(output) as partial, partial.open("wb") as file, gzip_stream(file, jobs) as stream:
+        stream.write(_headers(top, Entry("", "folder", 0o755), epoch))
+        for entry in entries:
+            stream.write(_headers(f"{top}/{entry.path}", entry, epoch))
+            for count in _contents(tree, entry, stream):
+                done += count
+                if progress is not None:
+                    progress(done, total)
+        stream.write(bytes(2 * _BLOCK))
+        stream.write(bytes(-stream.size % _RECORD))
+
+
+def _contents(tree: Path, entry: Entry, stream: GzipWriter) -> Iterator[int]:
+    """Put a file's bytes and padding into the stream; yield the length of each part."""
+    if entry.kind != "file":
+        return
+    left = entry.size
+    with os_errors(tree / entry.path), (tree / entry.path).open("rb", buffering=0) as reader:
+        while left and (count := stream.fill(reader.readinto, left)):
+            left -= count
+            yield count
+        if left or reader.read(1):
+            raise IntegrityError("changed while it was packed", where=tree / entry.path, hint="run again")
+    stream.write(bytes(-entry.size % _BLOCK))
+
+
+def _headers(path: str, entry: Entry, epoch: int) -> bytes:
+    """Return the header of an entry, after a pax header if the path, link or size does not fit."""
+    name = path + "/" * (entry.kind == "folder")
+    prefix, short = _split(name)
+    extended = {}
+    if short is None:
+        extended["path"] = name
+    if len(entry.target) > 100 or not entry.target.isascii():
+        extended["linkpath"] = entry.target
+    if entry.size >= 8**11:
+        extended["size"] = str(entry.size)
+    out = b""
+    if extended:
+        pax = b"".join(_pax_record(key, value) for key, value in sorted(extended.items()))
+        header = _ustar(Entry("././@PaxHeader", "file", 0o644, len(pax)), b"x", "", epoch)
+        out = header + pax + bytes(-len(pax) % _BLOCK)
+    size = 0 if "size" in extended else entry.size
+    fixed = Entry(short or name, entry.kind, entry.mode, size, entry.target)
+    return out + _ustar(fixed, _TYPES[entry.kind], prefix, epoch)
+
+
+def _split(name: str) -> tuple[str, str | None]:
+    """Cut a path into the 155 and 100 bytes that the header has for it; None if there is no such place."""
+    if not name.isascii():
+        return "", None
+    if len(name) <= 100:
+        return "", name
+    cut = name.find("/", len(name) - 101, 156)
+    return (name[:cut], name[cut + 1 :]) if 0 < cut < len(name) - 1 else ("", None)
+
+
+def _pax_record(key: str, value: str) -> bytes:
+    """Return `length key=value`, where the length counts its own digits."""
+    body = f" {key}={value}\n".encode()
+    length = len(body) + 1
+    while length != len(body) + len(str(length)):
+        length = len(body) + len(str(length))
+    return str(length).encode() + body
+
+
+def _ustar(entry: Entry, kind: bytes, prefix: str, epoch: int) -> bytes:
+    """Return the header block; what does not fit was said in a pax header before, and is cut here."""
+    name, target, before = (part.encode("ascii", "replace") for part in (entry.path, entry.target, prefix))
+    mode, nobody, size, time = b"%07o" % entry.mode, b"%07o" % 0, b"%011o" % entry.size, b"%011o" % epoch
+    fields = (name, mode, nobody, nobody, size, time, b" " * 8, kind, target, b"ustar", b"00", b"", b"", b"", b"")
+    header = _USTAR.pack(*fields, before)
+    return header[:148] + b"%06o\0 " % sum(header) + header[156:]
+
+
+def verify_tarball(path: Path, expected: Mapping[str, FileRecord], *, top: str) -> None:
+    """Read a tar.gz again and compare every member with the records of the stage it was made from.
+
+    Parameters
+    ----------
+    path
+        The artifact.
+    expected
+        The records by path below `top`, all of them.
+    top
+        Name of the one folder that everything must lie in.
+
+    Raises
+    ------
+    IntegrityError
+        It is damaged, or a member is missing, there twice, unexpected or different.
+    StoreError
+        It cannot be read.
+    """
+    seen: set[str] = set()
+    with os_errors(path), path.open("rb") as file:
+        stream = GzipReader(file)
+        try:
+            with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
+                for member in archive:
+                    name = _name_below(path, top, member)
+                    if name in seen:
+                        raise IntegrityError("is there twice", where=f"{path}: {name}")
+                    seen.add(name)
+                    _compare(f"{path}: {name}", archive, member, expected.get(name))
+        except (tarfile.TarError, ValueError, EOFError) as error:
+            raise IntegrityError(f"is no well-formed tar archive: {error}", where=path) from error
+        while stream.read(_CHUNK):
+            continue
+    for name in expected:
+        if name not in seen:
+            raise IntegrityError("is missing", where=f"{path}: {name}")
+
+
+def _name_below(path: Path, top: str, member: tarfile.TarInfo) -> str:
+    if member.name != top and not member.name.startswith(f"{top}/"):
+        raise IntegrityError(f"does not lie in {top}/", where=f"{path}: {member.name}")
+    return member.name[len(top) + 1 :]
+
+
+def _compare(where: str, archive: tarfile.TarFile, member: tarfile.TarInfo, record: FileRecord | None) -> None:
+    if member.isdir():
+        if member.mode != 0o755 or record is not None:
+            raise IntegrityError(f"is a folder of mode {member.mode:04o}", where=where)
+        return
+    if record is None:
+        raise IntegrityError("was not in the stage", where=where)
+    if member.issym():
+        found = FileRecord(path=record.path, link=member.linkname)
+    elif member.isreg():
+        found = _read(archive, member, record.path)
+    else:
+        raise IntegrityError("is neither a file, a folder nor a link", where=where)
+    if found != record:
+        wrong = [name for name in FileRecord.__struct_fields__ if getattr(found, name) != getattr(record, name)]
+        raise IntegrityError(f"differs from the stage in {', '.join(wrong)}", where=where)
+
+
+def _read(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> FileRecord:
+    reader = archive.extractfile(member)
+    assert reader is not None
+    digest = hashlib.sha256()
+    while part := reader.read(_CHUNK):
+        digest.update(part)
+    return FileRecord(path=path, size=member.size, sha256=digest.hexdigest(), mode=_MODES.get(member.mode))

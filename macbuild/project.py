@@ -1,0 +1,118 @@
+"""Where everything of a run is: recipes, lock, store, dist; and what the settings ask for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from macbuild.config import Settings, data_root
+from macbuild.epoch import source_date_epoch
+from macbuild.errors import MacbuildError, UsageError
+from macbuild.lock import Lock, load_lock
+from macbuild.plan import Planner, Request
+from macbuild.recipe import Recipe, load_recipes
+from macbuild.store import Store
+from macbuild.target import Arch, Host, detect_host, parse_arch, parse_deployment
+
+__all__ = ["Project"]
+
+
+@dataclass(frozen=True)
+class Project:
+    """The folders and files that a run works with.
+
+    Parameters
+    ----------
+    settings
+        What the user asked for.
+    environ
+        The environment.
+    start
+        The folder that macbuild was started in.
+    """
+
+    settings: Settings
+    environ: Mapping[str, str]
+    start: Path
+
+    @cached_property
+    def recipes_folder(self) -> Path:
+        """The folder of the recipes."""
+        if self.settings.recipes is not None:
+            return self._path(self.settings.recipes)
+        return data_root(self.start) / "recipes"
+
+    @cached_property
+    def lock_path(self) -> Path:
+        """The lock file."""
+        if self.settings.lock is not None:
+            return self._path(self.settings.lock)
+        return self.recipes_folder.parent / "macbuild.lock"
+
+    @cached_property
+    def dist(self) -> Path:
+        """The folder that receives artifacts."""
+        return self._path(self.settings.dist)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store."""
+        if self.settings.cache_dir is not None:
+            return Store(self._path(self.settings.cache_dir))
+        import platformdirs  # noqa: PLC0415 - only where the default is asked for
+
+        return Store(platformdirs.user_cache_path("macbuild"))
+
+    @cached_property
+    def recipes(self) -> dict[str, Recipe]:
+        """All recipes by name."""
+        return load_recipes(self.recipes_folder)
+
+    @cached_property
+    def lock(self) -> Lock:
+        """The lock."""
+        return load_lock(self.lock_path)
+
+    @cached_property
+    def host(self) -> Host:
+        """The machine."""
+        return detect_host()
+
+    @property
+    def arch(self) -> Arch:
+        """The architecture that is built for."""
+        return parse_arch(self.settings.arch) if self.settings.arch else self.host.default_arch
+
+    @property
+    def jobs(self) -> int:
+        """How many steps and threads run at once."""
+        return self.settings.jobs or os.cpu_count() or 1
+
+    def planner(self, unavailable: Mapping[str, MacbuildError] | None = None) -> Planner:
+        """Return a planner that leaves out the sources that are known to be out of reach."""
+        return Planner(
+            self.recipes, self.lock, self.store, unavailable or {}, skip_unreachable=self.settings.skip_unreachable
+        )
+
+    def request(self, components: Sequence[str]) -> Request:
+        """Return the request for components given as `name` or `name@version`, all of them if none is given."""
+        pairs = []
+        for text in components or list(self.recipes):
+            name, at, version = text.partition("@")
+            if not name or (at and not version):
+                raise UsageError(f"{text!r} is not a component", hint="write it as libtorch or libtorch@2.2.2")
+            pairs.append((name, version or None))
+        deployment = self.settings.deployment_target
+        return Request(
+            tuple(dict(pairs).items()),
+            self.arch,
+            parse_deployment(deployment) if deployment else None,
+            self.settings.policy,
+            source_date_epoch(self.environ),
+        )
+
+    def _path(self, text: str) -> Path:
+        return self.start / Path(text).expanduser()

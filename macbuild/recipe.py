@@ -1,0 +1,210 @@
+"""Recipes: what a component is, where its bytes come from, and what is special about them, as typed data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from macbuild.audit.model import Exemption
+from macbuild.data import Data, load_toml, nearest
+from macbuild.errors import PlanError, RecipeError
+from macbuild.fetch.sources import Source
+from macbuild.target import Arch, parse_version
+
+__all__ = [
+    "Candidate",
+    "Install",
+    "Link",
+    "Prefer",
+    "Recipe",
+    "Release",
+    "Repair",
+    "Slice",
+    "load_recipe",
+    "load_recipes",
+]
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
+Version = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$")]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Candidate(Data, frozen=True):
+    """A place that the bytes can come from. The first that is pinned and answers serves."""
+
+    name: Name
+    layout: Name
+    fetch: Source
+
+
+class Slice(Data, frozen=True):
+    """What one architecture of a release needs."""
+
+    minimum_macos: Version
+    sources: Annotated[list[Candidate], msgspec.Meta(min_length=1)]
+
+
+class Release(Data, frozen=True):
+    """A version and the architectures that its vendor publishes."""
+
+    version: Version
+    arm64: Slice | None = None
+    x86_64: Slice | None = None
+
+    def slice(self, arch: str) -> Slice | None:
+        """Return what the vendor has for a thin architecture."""
+        return self.arm64 if arch == "arm64" else self.x86_64
+
+    def serves(self, arch: Arch) -> bool:
+        """Whether every slice of the architecture is there."""
+        return all(self.slice(name) for name in (("x86_64", "arm64") if arch == "universal2" else (arch,)))
+
+
+class Install(Data, frozen=True):
+    """Files of the unpacked source that go into the stage.
+
+    `source` is a glob in which `**` crosses folders. With a `to` that ends in a slash, matches keep their path below
+    the glob's fixed part; otherwise `source` is one file and `to` its new path. Matching nothing is an error.
+    """
+
+    source: Text = msgspec.field(name="from")
+    to: str
+    exclude: list[Text] = []
+    reason: str = ""
+
+
+class Link(Data, frozen=True):
+    """A symbolic link in the stage."""
+
+    path: Text
+    target: Text
+    reason: Text
+
+
+class Dependency(Data, frozen=True):
+    """A dependency that must be renamed in a way the general rule does not know. `match` is a glob."""
+
+    match: Text
+    to: Text
+    reason: Text
+
+
+class Identity(Data, frozen=True):
+    """An install name other than `@rpath/<file>`. `file` is a glob on the path in the stage."""
+
+    file: Text
+    id: Text
+    reason: Text
+
+
+class Repair(Data, frozen=True):
+    """Exceptions from the general rules of the fix step."""
+
+    ids: list[Identity] = []
+    dependencies: list[Dependency] = []
+
+
+class Prefer(Data, frozen=True):
+    """Whose file a universal stage takes where the architectures differ. `file` is a glob on the path in the stage."""
+
+    file: Text
+    arch: Literal["arm64", "x86_64"]
+    reason: Text
+
+
+class Merge(Data, frozen=True):
+    """How the stages of two architectures become a universal one."""
+
+    prefer: list[Prefer] = []
+
+
+class Audit(Data, frozen=True):
+    """Exceptions from the policy that every artifact must pass."""
+
+    exempt: list[Exemption] = []
+
+
+class Recipe(Data, frozen=True):
+    """One component. In layouts, links and repairs `{version}` and `{arch}` stand for those of the release."""
+
+    schema: Literal[1]
+    name: Name
+    summary: Text
+    homepage: Text
+    license: Text
+    releases: Annotated[list[Release], msgspec.Meta(min_length=1)]
+    layouts: dict[Name, list[Install]]
+    links: list[Link] = []
+    repair: Repair = Repair()
+    merge: Merge = Merge()
+    audit: Audit = Audit()
+
+    def release(self, version: str | None, arch: Arch) -> Release:
+        """Return the release that was asked for, or the newest that has the architecture.
+
+        Raises
+        ------
+        PlanError
+            If there is none, with the reason and the nearest possible choice.
+        """
+        possible = [release for release in self.releases if release.serves(arch)]
+        possible.sort(key=lambda release: parse_version(release.version))
+        if version is None:
+            if possible:
+                return possible[-1]
+            raise PlanError(f"no release of {self.name} has {arch}", where=self.name, hint=self.choices())
+        for release in self.releases:
+            if parse_version(release.version) == parse_version(version):
+                break
+        else:
+            known = [release.version for release in self.releases]
+            raise PlanError(f"there is no release {version}", where=self.name, hint=nearest(version, known))
+        if release.serves(arch):
+            return release
+        needed = ("x86_64", "arm64") if arch == "universal2" else (arch,)
+        missing = " and ".join(name for name in needed if not release.slice(name))
+        hint = f"build {self.name}@{possible[-1].version} for {arch}" if possible else self.choices()
+        raise PlanError(f"{self.name} {version} is not published for {missing}, so not for {arch}", hint=hint)
+
+    def choices(self) -> str:
+        """Return what can be built, as a hint."""
+        rows = []
+        for release in self.releases:
+            archs = [arch for arch in ("arm64", "x86_64") if release.slice(arch)]
+            rows.append(f"{release.version} ({', '.join(archs)})")
+        return f"{self.name} can be built as {'; '.join(rows)}"
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read and check one recipe.
+
+    Raises
+    ------
+    RecipeError
+        With the file, the key and the nearest valid key.
+    """
+    recipe = load_toml(path, Recipe, RecipeError)
+    if recipe.name != path.parent.name:
+        raise RecipeError(f"name is {recipe.name!r}, the folder is {path.parent.name!r}", where=path)
+    versions = [parse_version(release.version) for release in recipe.releases]
+    if len(set(versions)) != len(versions):
+        raise RecipeError("a version stands twice in releases", where=path)
+    for release in recipe.releases:
+        for arch in ("arm64", "x86_64"):
+            part = release.slice(arch)
+            for candidate in part.sources if part else ():
+                if candidate.layout not in recipe.layouts:
+                    hint = nearest(candidate.layout, list(recipe.layouts))
+                    where = f"releases {release.version} {arch} {candidate.name}"
+                    raise RecipeError(f"{where} has the unknown layout {candidate.layout!r}", where=path, hint=hint)
+    return recipe
+
+
+def load_recipes(folder: Path) -> dict[str, Recipe]:
+    """Read all recipes of a folder, by name in order of name; none at all is a `RecipeError`."""
+    recipes = {path.parent.name: load_recipe(path) for path in sorted(folder.glob("*/recipe.toml"))}
+    if not recipes:
+        raise RecipeError("there is no recipe", where=folder, hint="point --recipes at a folder of <name>/recipe.toml")
+    return recipes

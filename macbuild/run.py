@@ -1,0 +1,149 @@
+"""Run a plan: steps in parallel where the graph allows, each result into the store, whole or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from macbuild.errors import MacbuildError, UnreachableError
+from macbuild.events import Note, Status, StepFinished, StepStarted
+from macbuild.plan import FetchSpec, Plan, Planner, Request, Step
+from macbuild.steps import Context, run_step
+
+__all__ = ["Outcome", "build"]
+
+
+@dataclass
+class Outcome:
+    """How a run ended: the plan it came to, the errors by step, and the wall time of each step in seconds."""
+
+    plan: Plan
+    errors: dict[str, MacbuildError] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def complete(self, step: str) -> bool:
+        """Whether a step's result is in the store."""
+        return self.plan.steps[step].cached or (step in self.seconds and step not in self.errors)
+
+
+def build(
+    make_planner: Callable[[dict[str, MacbuildError]], Planner],
+    request: Request,
+    context: Context,
+    *,
+    keep_going: bool,
+) -> Outcome:
+    """Plan and run until every artifact is in the store, taking the next source when one cannot be reached.
+
+    Parameters
+    ----------
+    make_planner
+        Gives a planner that leaves out the sources that failed so far, by id with the error.
+    request
+        What to build.
+    context
+        What steps need, from `macbuild.steps`.
+    keep_going
+        Whether a failure stops only what depends on it.
+
+    Raises
+    ------
+    PlanError, LockError, UnreachableError
+        From planning.
+    KeyboardInterrupt
+        After running steps have stopped.
+    """
+    unavailable: dict[str, MacbuildError] = {}
+    seconds: dict[str, float] = {}
+    while True:
+        plan = make_planner(unavailable).plan(request)
+        outcome = _Execution(plan, context, keep_going=keep_going).run()
+        seconds.update(outcome.seconds)
+        lost = {
+            spec.ref.id: error
+            for step, error in outcome.errors.items()
+            if isinstance(error, UnreachableError) and isinstance(spec := plan.steps[step].spec, FetchSpec)
+        }
+        if not lost or len(lost) != len(outcome.errors):
+            outcome.seconds = seconds
+            return outcome
+        unavailable.update(lost)
+        for source, error in lost.items():
+            context.emit(Note("warning", f"{source} cannot be had ({error}), trying the next source", ""))
+
+
+class _Execution:
+    """One pass over a plan."""
+
+    def __init__(self, plan: Plan, context: Context, *, keep_going: bool) -> None:
+        self.outcome = Outcome(plan)
+        self.context = context
+        self.keep_going = keep_going
+        self.waiting = {step.id: step for step in plan.needed()}
+        self.running: dict[Future[float], Step] = {}
+
+    def run(self) -> Outcome:
+        if not self.waiting:
+            return self.outcome
+        self.context.store.prepare()
+        with self.context.store.in_use(), ThreadPoolExecutor(self.context.jobs, "step") as pool:
+            try:
+                self._start_ready(pool)
+                while self.running:
+                    done, _ = wait(self.running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        self._collect(self.running.pop(future), future)
+                    self._start_ready(pool)
+            except BaseException:
+                self.context.cancelled.set()
+                raise
+        return self.outcome
+
+    def _start_ready(self, pool: ThreadPoolExecutor) -> None:
+        if self.outcome.errors and not self.keep_going and not self._only_unreachable():
+            self.waiting.clear()
+        for step in list(self.waiting.values()):
+            if any(need in self.outcome.errors for need in step.needs):
+                self.waiting.pop(step.id)
+            elif all(self.outcome.complete(need) for need in step.needs):
+                self.waiting.pop(step.id)
+                self.running[pool.submit(self._run_one, step)] = step
+        # A step whose need was dropped just now is dropped in the next round.
+        blocked = [step for step in self.waiting.values() if not self._reachable(step)]
+        for step in blocked:
+            self.waiting.pop(step.id)
+
+    def _reachable(self, step: Step) -> bool:
+        active = {running.id for running in self.running.values()} | set(self.waiting)
+        return all(need in active or self.outcome.complete(need) for need in step.needs)
+
+    def _only_unreachable(self) -> bool:
+        return all(isinstance(error, UnreachableError) for error in self.outcome.errors.values())
+
+    def _collect(self, step: Step, future: Future[float]) -> None:
+        try:
+            self.outcome.seconds[step.id] = future.result()
+        except MacbuildError as error:
+            self.outcome.errors[step.id] = error
+
+    def _run_one(self, step: Step) -> float:
+        context = self.context
+        started = time.monotonic()
+        status: Status = "failed"
+        detail = ""
+        try:
+            with context.step_lock(step.key):
+                if context.store.has(step.key):
+                    status = "cached"
+                else:
+                    context.emit(StepStarted(step.id, step.key, step.reason))
+                    with context.store.building(step.key, step.id) as work:
+                        detail = run_step(step, self.outcome.plan, context, work)
+                    status = "built"
+                context.store.write_record(step.id, step.ingredients)
+        finally:
+            seconds = time.monotonic() - started
+            context.emit(StepFinished(step.id, step.key, status, started, seconds, detail))
+        return seconds

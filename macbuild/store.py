@@ -1,0 +1,220 @@
+"""The store: results of steps under their keys, each there whole or not at all, safe for several runs at once."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from macbuild.errors import StoreError
+from macbuild.files import atomic_path, translate_oserror
+
+__all__ = ["Entry", "Store", "digest"]
+
+_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is the cache of macbuild.\n"
+
+
+def digest(value: object) -> str:
+    """Return the sha256 of plain data, independent of the order of keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A result in the store. `size` in bytes; `used` in seconds since the epoch."""
+
+    key: str
+    step: str
+    size: int
+    used: float
+    path: Path
+
+
+class Store:
+    """A folder of step results.
+
+    Parameters
+    ----------
+    root
+        The cache folder. It is made, and marked with CACHEDIR.TAG, when something is first written to it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def prepare(self) -> None:
+        """Make the folder, or raise `StoreError` if it cannot be written."""
+        try:
+            for name in ("results", "locks", "partial", "records", "work"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            tag = self.root / "CACHEDIR.TAG"
+            if not tag.exists():
+                tag.write_text(_TAG)
+            if not os.access(self.root / "results", os.W_OK):
+                raise StoreError("is read-only", where=self.root, hint="set MACBUILD_CACHE_DIR to a folder of yours")
+        except OSError as error:
+            raise translate_oserror(error, self.root) from error
+
+    def path(self, key: str) -> Path:
+        """Return where the result of a key lies, whether or not it is there."""
+        return self.root / "results" / key[:2] / key
+
+    def partial(self, name: str) -> Path:
+        """Return where a download that may be resumed is kept."""
+        return self.root / "partial" / name
+
+    def has(self, key: str) -> bool:
+        """Whether the result of a key is there, whole."""
+        return (self.path(key) / "meta.json").exists()
+
+    def touch(self, key: str) -> None:
+        """Note that a result was used now, for `prune`."""
+        try:
+            os.utime(self.path(key) / "meta.json")
+        except OSError:
+            return
+
+    @contextmanager
+    def in_use(self, *, alone: bool = False) -> Iterator[None]:
+        """Keep others from cleaning the cache while it is in use; `alone` is for the one who cleans.
+
+        Raises `StoreError` if another run is using it and this one must be alone, or the other way round.
+        """
+        try:
+            folder = os.open(self.root, os.O_RDONLY)
+        except OSError as error:
+            raise translate_oserror(error, self.root) from error
+        try:
+            fcntl.flock(folder, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            doing = "using" if alone else "cleaning"
+            hint = "wait for it to end, then try again"
+            raise StoreError(f"another macbuild is {doing} the cache", where=self.root, hint=hint) from None
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def locked(self, name: str, give_up: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Hold a lock that only one run at a time has, released by the system if the process dies.
+
+        `give_up` is asked while waiting; once it is true the block runs without the lock and must end at once.
+        """
+        from filelock import FileLock, Timeout  # noqa: PLC0415 - not on the path of a run that has nothing to do
+
+        lock = FileLock(self.root / "locks" / f"{name}.lock")
+        try:
+            while not give_up():
+                try:
+                    lock.acquire(timeout=0.2)
+                    break
+                except Timeout:
+                    continue
+        except OSError as error:
+            raise translate_oserror(error, self.root) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
+    def building(self, key: str, step: str) -> Iterator[Path]:
+        """Yield an empty folder that becomes the result of the key if the block ends well.
+
+        The caller holds the lock of the key, so leftovers of a killed run can only be stale and are removed.
+        """
+        work = self.root / "work" / key
+        try:
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+        except OSError as error:
+            raise translate_oserror(error, work) from error
+        try:
+            yield work
+            meta = {"step": step, "size": tree_size(work)}
+            (work / "meta.json").write_text(json.dumps(meta))
+            final = self.path(key)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            if final.exists():
+                self._remove(final)
+            work.rename(final)
+        except OSError as error:
+            raise translate_oserror(error, work) from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def record(self, step: str) -> Mapping[str, Any] | None:
+        """Return the ingredients with which a step last succeeded, or None."""
+        try:
+            data = json.loads(self._record_path(step).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        return data if isinstance(data, dict) else None
+
+    def write_record(self, step: str, ingredients: Mapping[str, Any]) -> None:
+        """Keep the ingredients of a step that succeeded, so that the next plan can say what changed."""
+        with atomic_path(self._record_path(step)) as partial:
+            partial.write_text(json.dumps(ingredients, sort_keys=True), "utf-8")
+
+    def _record_path(self, step: str) -> Path:
+        return self.root / "records" / (step.replace("/", "--") + ".json")
+
+    def entries(self) -> list[Entry]:
+        """Return all results, the one used longest ago first."""
+        found = []
+        for path in self.root.glob("results/*/*/meta.json"):
+            try:
+                meta = json.loads(path.read_text("utf-8"))
+                used = path.stat().st_mtime
+                found.append(Entry(path.parent.name, str(meta["step"]), int(meta["size"]), used, path.parent))
+            except (OSError, ValueError, KeyError, TypeError):
+                found.append(Entry(path.parent.name, "damaged", 0, 0.0, path.parent))
+        return sorted(found, key=lambda entry: (entry.used, entry.key))
+
+    def prune(self, days: float) -> list[Entry]:
+        """Remove results not used for so many days, and what killed runs left behind; return what went."""
+        limit = time.time() - days * 86400
+        gone = [entry for entry in self.entries() if entry.used < limit or entry.step == "damaged"]
+        for entry in gone:
+            with self.locked(entry.key):
+                self._remove(entry.path)
+        for path in self.root.glob("work/*"):
+            with self.locked(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+        return gone
+
+    def clean(self) -> int:
+        """Remove the whole cache and return its size in bytes; a folder without our tag is refused."""
+        if not self.root.exists():
+            return 0
+        if not (self.root / "CACHEDIR.TAG").exists():
+            raise StoreError("is not a cache of macbuild", where=self.root, hint="remove it by hand if you mean it")
+        size = tree_size(self.root)
+        self._remove(self.root)
+        return size
+
+    def _remove(self, path: Path) -> None:
+        """Remove a tree; its meta.json goes first, so that half a result never counts as one."""
+        try:
+            (path / "meta.json").unlink(missing_ok=True)
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise translate_oserror(error, path) from error
+
+
+def tree_size(root: Path) -> int:
+    """Return the sum of the sizes of the regular files below a folder, in bytes."""
+    total = 0
+    for folder, _, files in os.walk(root):
+        total += sum(os.lstat(os.path.join(folder, name)).st_size for name in files)  # noqa: PTH118 - many files
+    return total

@@ -1,0 +1,89 @@
+"""Session fixtures: real macOS wheels, brought once through pip, and the zig compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+import pytest
+from filelock import FileLock
+
+REQUESTS = {
+    "torch-2.13.0-arm64": ("torch==2.13.0", "macosx_14_0_arm64"),
+    "torch-2.2.2-x86_64": ("torch==2.2.2", "macosx_10_9_x86_64"),
+    "torch-2.2.2-arm64": ("torch==2.2.2", "macosx_11_0_arm64"),
+    "onnxruntime-1.30.0-arm64": ("onnxruntime==1.30.0", "macosx_14_0_arm64"),
+    "onnxruntime-1.23.2-x86_64": ("onnxruntime==1.23.2", "macosx_13_0_x86_64"),
+    "onnxruntime-1.23.2-arm64": ("onnxruntime==1.23.2", "macosx_13_0_arm64"),
+}
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """Real macOS wheels in a folder that outlives the test run, as pip's own cache does."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        """Return the wheel, downloaded by pip if it is not there yet."""
+        folder = self.folder / name
+        with FileLock(self.folder / f"{name}.lock"):
+            if not (folder / ".complete").exists():
+                requirement, platform = REQUESTS[name]
+                command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+                command += ["--python-version", "3.12", "--platform", platform, "-d", str(folder), requirement]
+                subprocess.run(command, check=True)
+                (folder / ".complete").touch()
+        return next(folder.glob("*.whl"))
+
+    def file(self, name: str, member: str) -> Path:
+        """Return one extracted member; shared by all tests, so copy it before editing."""
+        wheel = self.path(name)
+        target = wheel.parent / "members" / member
+        with FileLock(self.folder / f"{name}.lock"):
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with zipfile.ZipFile(wheel) as archive:
+                    partial = target.with_name(target.name + ".partial")
+                    partial.write_bytes(archive.read(member))
+                    partial.replace(target)
+        return target
+
+
+@dataclass(frozen=True)
+class Zig:
+    """The compiler of the `ziglang` package."""
+
+    def dylib(
+        self, folder: Path, source: str, arch: str = "arm64", minos: str = "11.0", *args: str, name: str = "libx"
+    ) -> Path:
+        """Compile C source to a dylib for macOS, whose id is `@rpath/<name>.dylib` unless `args` say otherwise."""
+        folder.mkdir(parents=True, exist_ok=True)
+        code = folder / f"{name}.c"
+        code.write_text(source)
+        output = folder / f"{name}.dylib"
+        target = f"{'aarch64' if arch == 'arm64' else arch}-macos.{minos}"
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-shared", "-o", str(output), str(code)]
+        if not any("install_name" in arg for arg in args):
+            command += [f"-Wl,-install_name,@rpath/{output.name}"]
+        subprocess.run([*command, *args], check=True, capture_output=True)
+        return output
+
+
+@pytest.fixture(scope="session")
+def wheels() -> Wheels:
+    """Real macOS wheels by name, as `torch-2.13.0-arm64`."""
+    folder = Path(os.environ.get("MACBUILD_TEST_CACHE") or platformdirs.user_cache_path("macbuild-tests"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return Wheels(folder)
+
+
+@pytest.fixture(scope="session")
+def zig() -> Zig:
+    """The zig compiler."""
+    return Zig()
