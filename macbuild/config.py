@@ -163,9 +163,9 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
         if name.startswith(_PREFIX) and name not in table and name not in _NOT_SETTINGS:
             raise ConfigError("unknown variable", where=name, hint=nearest(name, list(table)))
     for entry in table.values():
-        for name in (entry.foreign, entry.variable):
-            if name and environ.get(name):
-                yield entry.name, _parse(entry, environ[name], name)
+        for variable in (entry.foreign, entry.variable):
+            if variable and environ.get(variable):
+                yield entry.name, _parse(entry, environ[variable], variable)
 
 
 def _parse(entry: Setting, text: str, where: str) -> object:

@@ -16,9 +16,6 @@ from macbuild.recipe import Candidate
 
 __all__ = ["write_lock"]
 
-LIMIT = 8 << 30
-
-
 def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock:
     """Return a lock for all recipes.
 
@@ -58,18 +55,15 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
 def _pin(project: Project, ref: SourceRef, candidate: Candidate, emit: Emit) -> Pinned:
     with tempfile.TemporaryDirectory(prefix="macbuild-lock-") as folder:
         work = Path(folder)
-        (work / "scratch").mkdir()
         pin = fetch(
             candidate.fetch,
             None,
             work / "file",
-            work=work / "scratch",
-            partial=work / "partial",
+            work=work / "partial",
             base=project.recipes_folder / ref.component,
             offline=project.settings.offline,
             mirrors=project.settings.mirrors,
             progress=lambda done, total: emit(Progress(ref.id, "downloading", done, total)),
-            limit=LIMIT,
         )
     emit(Note("info", f"{ref.id} pinned: {pin.file}, {pin.size} bytes"))
     return Pinned(**msgspec.structs.asdict(ref), file=pin.file, size=pin.size, sha256=pin.sha256)

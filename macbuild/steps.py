@@ -121,22 +121,16 @@ def _fetch(step: Step, spec: FetchSpec, context: Context, work: Path) -> str:
 
     for line in spec.passed_over:
         context.emit(Note("info", f"passed over: {line}", step.id))
-    scratch = work / "scratch"
-    scratch.mkdir()
     fetch(
         spec.candidate.fetch,
         Pin(spec.pin.file, spec.pin.size, spec.pin.sha256),
         work / spec.pin.file,
-        work=scratch,
-        partial=context.store.partial(spec.pin.sha256),
+        work=context.store.partial(spec.pin.sha256),
         base=context.recipes / spec.ref.component,
         offline=context.offline,
         mirrors=context.mirrors,
         progress=context.meter(step.id, "downloading"),
     )
-    from macbuild.files import remove_tree  # noqa: PLC0415
-
-    remove_tree(scratch)
     return f"served by {spec.candidate.name}: {spec.candidate.fetch.describe()}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
@@ -60,10 +60,14 @@ def expand(path: str, owner: Slice, executables: Iterable[str]) -> list[str]:
 
 @dataclass
 class Graph:
-    """The dependencies of all slices, those that are only reached from the audited ones included."""
+    """The dependencies of all slices, those that are only reached from the audited ones included.
+
+    `closures` holds for each node what is loaded with it.
+    """
 
     tree: Tree
     links: dict[Node, tuple[Link, ...]]
+    closures: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
     def slice(self, node: Node) -> Slice | None:
         """Return the slice of a node."""
@@ -118,13 +122,13 @@ def build_graph(tree: Tree, external: list[str]) -> Graph:
         node = (owner.path, owner.arch)
         if node in graph.links:
             continue
-        folders = [owner.folder] if owner.kind == "EXECUTE" else []
-        graph.links[node] = tuple(_find(tree, owner, dylib, [owner], folders, external) for dylib in owner.dylibs)
+        graph.links[node] = tuple(_find(tree, dylib, [owner], external) for dylib in owner.dylibs)
         for link in graph.links[node]:
             target = graph.slice((link.place or "", owner.arch)) if link.kind == "inside" else None
             if target is not None:
                 todo.append(target)
     _borrow(graph, external)
+    graph.closures = {node: graph.closure(node) for node in graph.links}
     return graph
 
 
@@ -153,21 +157,19 @@ def _lend(tree: Tree, owner: Slice, link: Link, above: list[Slice], external: li
     if not _borrows(link):
         return link
     for loader in above:
-        folders = [loader.folder] if loader.kind == "EXECUTE" else []
-        found = _find(tree, owner, link.dylib, [owner, loader], folders, external)
+        found = _find(tree, link.dylib, [owner, loader], external)
         if found.kind in {"inside", "external", "system"}:
-            return replace(found, lender=None if folders else loader.path)
+            return replace(found, lender=None if loader.kind == "EXECUTE" else loader.path)
     return link
 
 
-def _find(
-    tree: Tree, owner: Slice, dylib: Dylib, chain: list[Slice], executables: list[str], external: list[str]
-) -> Link:
+def _find(tree: Tree, dylib: Dylib, chain: list[Slice], external: list[str]) -> Link:
+    """Look for a dependency of the first slice of a chain, in which each is loaded by the next."""
     if is_system_path(dylib.name):
         return Link(dylib, "system", dylib.name)
     tried: list[str] = []
     kind: Kind = "missing"
-    for candidate in _candidates(owner, dylib.name, chain, executables):
+    for candidate in _candidates(dylib.name, chain):
         if candidate.startswith("/"):
             if find_system_library(candidate) is not None:
                 return Link(dylib, "system", candidate)
@@ -185,9 +187,10 @@ def _find(
     return Link(dylib, kind, tried=tuple(tried))
 
 
-def _candidates(owner: Slice, name: str, chain: list[Slice], executables: list[str]) -> Iterator[str]:
+def _candidates(name: str, chain: list[Slice]) -> Iterator[str]:
+    executables = [entry.folder for entry in chain if entry.kind == "EXECUTE"]
     if not name.startswith(_RPATH):
-        yield from expand(name, owner, executables)
+        yield from expand(name, chain[0], executables)
         return
     for lender in chain:
         for rpath in lender.rpaths:

@@ -14,7 +14,17 @@ from macbuild.audit.model import Exemption, Severity
 from macbuild.data import Data, convert, nearest, parse_toml, read_text
 from macbuild.errors import ConfigError
 
-__all__ = ["BUILT_IN", "Level", "NameSet", "Parameters", "Policy", "Runtime", "load_policy", "policy_schema"]
+__all__ = [
+    "BUILT_IN",
+    "Level",
+    "NameSet",
+    "Parameters",
+    "Policy",
+    "Runtime",
+    "check_rule",
+    "load_policy",
+    "policy_schema",
+]
 
 Level: TypeAlias = Literal["error", "warning", "info", "off"]
 
@@ -130,8 +140,7 @@ def load_policy(name_or_path: str) -> Policy:
     data.pop("$schema", None)
     policy = convert(data, Policy, where, ConfigError)
     for rule in [*policy.severity, *(exemption.rule for exemption in policy.exemptions)]:
-        if rule not in RULES:
-            raise ConfigError(f"unknown rule {rule!r}", where=where, hint=nearest(rule, list(RULES)))
+        check_rule(rule, where)
     missing = [rule for rule in RULES if rule not in policy.severity]
     if missing:
         raise ConfigError(
@@ -140,12 +149,17 @@ def load_policy(name_or_path: str) -> Policy:
     return policy
 
 
+def check_rule(rule: str, where: object) -> None:
+    """Do nothing for the id of a rule, else raise a `ConfigError` that names the nearest."""
+    if rule not in RULES:
+        raise ConfigError(f"unknown rule {rule!r}", where=where, hint=nearest(rule, list(RULES)))
+
+
 def _merged(name: str, beside: Path, depth: int) -> tuple[dict[str, Any], Path]:
     path = _FOLDER / f"{name}.toml" if name in BUILT_IN else beside / name
     if not path.is_file():
-        raise ConfigError(
-            f"no policy {name!r}", where="audit policy", hint=f"{nearest(name, list(BUILT_IN))}, or a file"
-        )
+        hint = f"{nearest(name, list(BUILT_IN))}; or give the path of a TOML file"
+        raise ConfigError(f"there is no policy {name!r}", where="audit policy", hint=hint)
     if depth > _MAX_EXTENDS:
         raise ConfigError("policies extend each other without end", where=path)
     data = parse_toml(read_text(path, ConfigError), path, ConfigError)
@@ -157,8 +171,8 @@ def _merged(name: str, beside: Path, depth: int) -> tuple[dict[str, Any], Path]:
     base, _ = _merged(parent, path.parent, depth + 1)
     for key in ("severity", "parameters"):
         if isinstance(data.get(key), dict):
-            data[key] = {**base[key], **data[key]}
-    return {**base, **data}, path
+            data[key] = {**base.get(key, {}), **data[key]}
+    return {**base, "name": path.stem, **data}, path
 
 
 def policy_schema() -> dict[str, Any]:
@@ -173,6 +187,6 @@ def policy_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {rule: {"description": text, **levels} for rule, text in RULES.items()},
     }
-    policy["required"] = ["name"]
+    policy.pop("required")
     definitions["Parameters"].pop("required")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "macbuild audit policy", **schema}

@@ -11,7 +11,7 @@ from pathlib import Path
 from macbuild.audit.context import Claim, Context, Hit
 from macbuild.audit.graph import build_graph
 from macbuild.audit.model import Exempted, Exemption, ExportRule, Finding, Report, Severity
-from macbuild.audit.policy import Policy
+from macbuild.audit.policy import Policy, check_rule
 from macbuild.audit.rules import CHECKS
 from macbuild.audit.tree import Tree, scan
 from macbuild.errors import ArchiveError, UsageError
@@ -24,6 +24,7 @@ _THIN = frozenset({"arm64", "x86_64"})
 _TARBALL = re.compile(r".+-macos-(arm64|x86_64|universal2)\.(?:tar\.gz|tgz)")
 _TAG = re.compile(r"macosx_(\d{1,3})_(\d{1,3})_(arm64|x86_64|universal2|intel)")
 _ARM_MINIMUM = 11 << 16  # No older macOS runs on arm64.
+_MAX_MESSAGE = 2000  # Characters; a load command may hold a name of any length.
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -67,7 +68,7 @@ def audit_tree(
         raise UsageError("is not a folder", where=root)
     claim = _explicit(archs, minimum_macos, Claim())
     tree = scan(root, policy.parameters, verify_signatures=verify_signatures)
-    return _judge(str(root), tree, policy, claim, exemptions, exports)
+    return _judge(str(root), tree, policy, claim, exemptions=exemptions, exports=exports)
 
 
 def audit_path(
@@ -100,7 +101,9 @@ def audit_path(
     elif not path.is_file():
         raise UsageError("there is no such file or folder", where=path)
     elif path.name.endswith((".tar.gz", ".tgz", ".whl")):
-        return _judge_archive(path, policy, claim, exemptions, exports, verify_signatures=verify_signatures)
+        return _judge_archive(
+            path, policy, claim, exemptions=exemptions, exports=exports, verify_signatures=verify_signatures
+        )
     elif is_macho(path):
         real = path.resolve()
         root = Path(real.anchor)
@@ -109,16 +112,16 @@ def audit_path(
         tree.add(real.relative_to(root).as_posix())
     else:
         raise UsageError("is neither a Mach-O file, a folder, a .tar.gz nor a .whl", where=path)
-    return _judge(str(path), tree, policy, claim, exemptions, exports)
+    return _judge(str(path), tree, policy, claim, exemptions=exemptions, exports=exports)
 
 
 def _judge_archive(
     path: Path,
     policy: Policy,
     claim: Claim,
+    *,
     exemptions: Iterable[Exemption],
     exports: Mapping[str, ExportRule] | None,
-    *,
     verify_signatures: bool,
 ) -> Report:
     from macbuild.fetch.unpack import unpack  # noqa: PLC0415 - archive formats, which recipes and folders do not need
@@ -130,7 +133,7 @@ def _judge_archive(
         if not path.name.endswith(".whl") and len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink():
             root = inside[0]
         tree = scan(root, policy.parameters, verify_signatures=verify_signatures)
-        return _judge(str(path), tree, policy, claim, exemptions, exports)
+        return _judge(str(path), tree, policy, claim, exemptions=exemptions, exports=exports)
 
 
 def claim_of(name: str) -> Claim:
@@ -182,12 +185,15 @@ def _judge(
     tree: Tree,
     policy: Policy,
     claim: Claim,
+    *,
     exemptions: Iterable[Exemption],
     exports: Mapping[str, ExportRule] | None,
 ) -> Report:
     graph = build_graph(tree, policy.parameters.external)
     context = Context(tree, graph, claim, policy.parameters, exports or {})
     accepted = [*exemptions, *policy.exemptions]
+    for entry in accepted:
+        check_rule(entry.rule, f"exemption for {entry.file}")
     findings: list[Finding] = []
     exempted: list[Exempted] = []
     for hit in (hit for check in CHECKS for hit in check(context)):
@@ -215,7 +221,10 @@ def _weigh(hit: Hit, tree: Tree, policy: Policy) -> Finding | None:
     level = policy.level(hit.rule)
     if level is None:
         return None
-    return Finding(hit.rule, level, _printable(tree.label(hit.path)), hit.slice, _printable(hit.message), hit.mend)
+    message = _printable(hit.message)
+    if len(message) > _MAX_MESSAGE:
+        message = f"{message[:_MAX_MESSAGE]}..."
+    return Finding(hit.rule, level, _printable(tree.label(hit.path)), hit.slice, message, hit.mend)
 
 
 def _printable(text: str) -> str:

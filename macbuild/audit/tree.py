@@ -16,7 +16,7 @@ from macbuild.audit.policy import Parameters
 from macbuild.errors import MachOError, SignatureError
 from macbuild.files import os_errors
 from macbuild.macho.constants import FileType, HeaderFlag
-from macbuild.macho.file import has_macho_magic, open_macho
+from macbuild.macho.file import has_macho_magic, is_macho, open_macho
 from macbuild.macho.image import BuildVersion, Dylib, Image
 from macbuild.macho.symbols import Exports, Import, defined_names, read_exports, read_imports
 from macbuild.macho.verify import verify_image
@@ -26,6 +26,9 @@ __all__ = ["Entry", "MachO", "Slice", "Tree", "Where", "scan"]
 Where: TypeAlias = Literal["inside", "outside", "missing"]
 
 _MAX_LINKS = 40
+_MAX_DYLIBS = 1000  # Each is looked for below each rpath.
+_MAX_RPATHS = 100
+_MAX_BUILD_PATHS = 10_000
 _ARCHIVE_MAGIC = b"!<arch>\n"
 _LINKED = frozenset({FileType.EXECUTE, FileType.DYLIB, FileType.BUNDLE})
 
@@ -107,6 +110,7 @@ class Tree:
     machos: dict[str, MachO] = field(default_factory=dict)
     archives: list[str] = field(default_factory=list)
     _others: dict[str, MachO | None] = field(default_factory=dict)
+    _resolved: dict[str, tuple[Where, str]] = field(default_factory=dict)
 
     def label(self, path: str) -> str:
         """Return a path as findings show it."""
@@ -122,8 +126,8 @@ class Tree:
         found = self.machos.get(path)
         if found is None and path not in self.entries:
             if path not in self._others:
-                readable = _head(self.root / path, len(_ARCHIVE_MAGIC))
-                self._others[path] = self._read(path, audited=False) if has_macho_magic(readable) else None
+                place = self.root / path
+                self._others[path] = self._read(path, audited=False) if place.is_file() and is_macho(place) else None
             found = self._others[path]
         return found
 
@@ -141,6 +145,12 @@ class Tree:
             Where it leads: to something inside the tree and its real path, out of the tree and where it leaves it, or
             to nothing and where it ends.
         """
+        known = self._resolved.get(path)
+        if known is None:
+            known = self._resolved[path] = self._follow(path)
+        return known
+
+    def _follow(self, path: str) -> tuple[Where, str]:
         todo = path.split("/")[::-1]
         done: list[str] = []
         hops = 0
@@ -166,7 +176,9 @@ class Tree:
             if hops > _MAX_LINKS:
                 return "missing", here
             if target.startswith("/"):
-                return "outside", here
+                if self.root.parent != self.root:
+                    return "outside", here
+                done = []
             todo += target.split("/")[::-1]
         return "inside", "/".join(done)
 
@@ -179,6 +191,8 @@ class Tree:
 
     def _facts(self, path: str, image: Image, *, audited: bool) -> Slice:
         signed = image.signature_range is not None
+        if len(image.dylibs) > _MAX_DYLIBS or len(image.rpaths) > _MAX_RPATHS:
+            raise MachOError(f"{len(image.dylibs)} dependencies and {len(image.rpaths)} rpaths are beyond reason")
         markers = {name.encode() for runtime in self.parameters.runtimes for name in runtime.defines}
         return Slice(
             path=path,
@@ -266,10 +280,14 @@ def _build_paths(image: Image, prefixes: list[str]) -> tuple[str, ...]:
     starts = b"|".join(re.escape(prefix.encode()) for prefix in prefixes)
     pattern = re.compile(rb"(?:(?<![\w./@}%-])|(?<=-[IL]))(?:" + starts + rb")[\w./+@%=~-]{2,}")
     found: dict[bytes, None] = {}
-    for segment in image.segments:
-        for section in segment.sections:
-            if section.name == "__cstring" and not section.zerofill:
-                first = image.offset + section.offset
-                for match in pattern.finditer(image.data, first, first + section.size):
-                    found.setdefault(match.group())
+    budget = image.size  # Sections that overlap each other must not multiply the work.
+    for section in (section for segment in image.segments for section in segment.sections):
+        if section.name != "__cstring" or section.zerofill or section.size > budget:
+            continue
+        budget -= section.size
+        first = image.offset + section.offset
+        for match in pattern.finditer(image.data, first, first + section.size):
+            found.setdefault(match.group())
+            if len(found) >= _MAX_BUILD_PATHS:
+                break
     return tuple(name.decode("utf-8", "replace") for name in found)

@@ -11,11 +11,13 @@ import typer
 import macbuild
 from macbuild.cli import audit, build, cache, doctor, lock, macho, recipes
 from macbuild.cli.session import use_color
-from macbuild.errors import MacbuildError
+from macbuild.errors import MacbuildError, UsageError
 
 __all__ = ["app", "run"]
 
 INTERRUPTED = 130
+# Typer carries its own copy of Click, so its public BadParameter is the way to the class of all usage errors.
+_CommandLineError: type[Exception] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     name="macbuild",
@@ -53,7 +55,10 @@ def run(arguments: Sequence[str]) -> int:
             raise
         show_error(error)
         return error.exit_code
-    except KeyboardInterrupt:
+    except _CommandLineError as error:
+        show_error(UsageError(_problem(error), hint="see: macbuild --help"))
+        return UsageError.exit_code
+    except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted; run the same command again to go on\n")
         return INTERRUPTED
     except BrokenPipeError:
@@ -61,6 +66,11 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _problem(error: Exception) -> str:
+    message = str(getattr(error, "message", error)).rstrip(".")
+    return message[:1].lower() + message[1:]
 
 
 def show_error(error: MacbuildError) -> None:

@@ -96,7 +96,7 @@ def _make(session: Session, components: list[str], *, dry_run: bool, json: bool,
         show.result_table(session, result)
     _summarize(result)
     if report is not None:
-        from macbuild.cli.report import write_report  # noqa: PLC0415 - only on request
+        from macbuild.report import write_report  # noqa: PLC0415 - only on request
 
         write_report(report, result, recorder.steps)
     _finish(session, result)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
@@ -22,6 +23,7 @@ __all__ = ["app"]
 # Everything of macbuild.macho is imported by the command that needs it: `macbuild --help` and the other commands of the
 # program import this module too.
 REPORT_VERSION = 1
+_SEPARATOR = "\0"  # the one character that no word of a command line has
 
 app = typer.Typer(no_args_is_help=True, help="Show, edit, sign, verify, merge and thin Mach-O files.")
 
@@ -38,7 +40,7 @@ def show(session: Session, files: _Files, *, json: _Json = False) -> None:
     """Show what the headers and the signature of files say, slice by slice. Nothing is verified."""
     from macbuild.macho.file import open_macho  # noqa: PLC0415 - see above
 
-    reports = []
+    reports: list[dict[str, Any]] = []
     for path in files:
         with open_macho(path) as macho:
             slices = [_image_facts(image) for image in macho.images]
@@ -58,7 +60,7 @@ def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
     """
     from macbuild.macho.verify import verify_file  # noqa: PLC0415 - see above
 
-    reports = []
+    reports: list[dict[str, Any]] = []
     for path in files:
         slices = [{"arch": facts.arch, "signature": _signature_facts(facts)} for facts in verify_file(path)]
         reports.append({"path": str(path), "slices": slices})
@@ -70,14 +72,32 @@ def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
             _print_lines([f"{report['path']} ({entry['arch']}): valid; {_signature_line(entry['signature'])}"])
 
 
-@command(app, "edit")
+class _PairCommand(TyperCommand):
+    """A command whose options `--change` and `--replace-rpath` take two words each, which Typer cannot repeat."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer has a Click of its own
+        joined: list[str] = []
+        rest = list(args)
+        while rest:
+            word = rest.pop(0)
+            joined.append(word)
+            if word == "--":
+                break
+            if word in {"--change", "--replace-rpath"}:
+                if len(rest) < 2:
+                    raise UsageError("needs two words, the old and the new one", where=word)
+                joined.append(_SEPARATOR.join((rest.pop(0), rest.pop(0))))
+        return super().parse_args(ctx, [*joined, *rest])
+
+
+@command(app, "edit", cls=_PairCommand)
 def edit(
     session: Session,
     file: _File,
     *,
     new_id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Set the install name.")] = None,
     change: Annotated[
-        list[tuple[str, str]] | None,
+        list[str] | None,
         typer.Option("--change", metavar="OLD NEW", help="Change a dependency; repeatable."),
     ] = None,
     remove: Annotated[
@@ -94,7 +114,7 @@ def edit(
         typer.Option("--delete-rpath", metavar="PATH", help="Delete an rpath wherever it stands; repeatable."),
     ] = None,
     replace_rpath: Annotated[
-        list[tuple[str, str]] | None,
+        list[str] | None,
         typer.Option("--replace-rpath", metavar="OLD NEW", help="Replace an rpath; repeatable."),
     ] = None,
     set_rpaths: Annotated[
@@ -225,9 +245,9 @@ def path(session: Session) -> None:
     typer.echo(str(tool_folder(session.project.store.root / "tools")))
 
 
-def _pairs(option: str, pairs: Sequence[tuple[str, str]] | None) -> dict[str, str]:
+def _pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
-    for old, new in pairs or ():
+    for old, new in (word.split(_SEPARATOR) for word in words or ()):
         if found.setdefault(old, new) != new:
             raise UsageError(f"two different new names for {old}", where=option)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 __all__ = ["file_name", "redact"]
 
@@ -20,5 +20,5 @@ def redact(url: str) -> str:
 
 def file_name(url: str) -> str:
     """Return the file name that an address ends in, with only letters, digits and `._+-`."""
-    name = unquote(urlsplit(redact(url)).path).rsplit("/", 1)[-1]
+    name = unquote(redact(url).partition("://")[2].partition("/")[2]).rsplit("/", 1)[-1]
     return re.sub(r"[^A-Za-z0-9._+-]", "_", name).lstrip(".-")[-200:] or "download"

@@ -11,26 +11,23 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 from urllib.parse import urljoin, urlsplit
 
 from macbuild.errors import FetchError, IntegrityError, NoSpaceError, UnreachableError
 from macbuild.fetch.addresses import file_name, redact
 from macbuild.fetch.exchange import Exchange, Patience, TransientError
+from macbuild.fetch.progress import BEAT, Progress, silent, throttled
 from macbuild.files import copy_file, os_errors, sync
 
 __all__ = ["Patience", "Pin", "check_pin", "download"]
 
-_BEAT = 0.1  # seconds between two calls of `progress`
 _REDIRECTS = 10
 _PROGRESS_THAT_COUNTS = 1 << 20  # bytes after which tries are counted anew
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _HINT = "check the address and the network, add a mirror, or run again: what came is kept"
-
-Progress: TypeAlias = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +37,6 @@ class Pin:
     file: str
     size: int
     sha256: str
-
-
-def _silent(done: int, total: int | None) -> None:
-    del done, total
 
 
 def check_pin(actual: Pin, pin: Pin | None, where: object) -> Pin:
@@ -72,7 +65,7 @@ def download(
     *,
     partial: Path,
     limit: int,
-    progress: Progress = _silent,
+    progress: Progress = silent,
     patience: Patience | None = None,
 ) -> Pin:
     """Bring a file from the first mirror that has it, and return what came.
@@ -142,11 +135,10 @@ class _Job:
         self._collected = collected
         self._pin = pin
         self._limit = limit
-        self._progress = progress
+        self._progress = throttled(progress)
         self._patience = patience
         self._total = pin.size if pin else None
         self._glued = collected.size > 0
-        self._told = 0.0
 
     def from_mirror(self, url: str) -> Pin:
         """Return what came; the collected bytes are complete then and, with a pin, the right ones."""
@@ -244,19 +236,19 @@ class _Job:
         pause = patience.backoff * 2 ** (tries - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # spreads clients
         end = time.monotonic() + min(max(pause, wanted or 0.0), patience.longest)
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _BEAT))
+            time.sleep(min(left, BEAT))
             self._beat()
 
     def _beat(self) -> None:
-        now = time.monotonic()
-        if now - self._told >= _BEAT:
-            self._told = now
-            self._progress(self._collected.size, self._total)
+        self._progress(self._collected.size, self._total)
 
 
 def _redirected(url: str, location: str) -> str:
-    target = urljoin(url, location)
-    old, new = urlsplit(url).scheme, urlsplit(target).scheme
+    try:
+        target = urljoin(url, location)
+        old, new = urlsplit(url).scheme, urlsplit(target).scheme
+    except ValueError:
+        raise FetchError("redirects to something that is not an address", where=redact(url)) from None
     if new not in {"http", "https"} or (old == "https" and new == "http"):
         raise FetchError(f"redirects from {old} to {redact(target)}, which is refused", where=redact(url))
     return target

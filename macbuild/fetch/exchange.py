@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from macbuild import __version__
+from macbuild.fetch.progress import BEAT
 
 if TYPE_CHECKING:
     import requests
 
 __all__ = ["Exchange", "Patience", "TransientError"]
 
-_TICK = 0.1  # seconds between two heartbeats
 _PIECE = 1 << 17
 _QUEUED = 32
 _DONE = b""
@@ -143,7 +143,7 @@ class Exchange:
         while True:
             self._beat()
             with contextlib.suppress(queue.Empty):
-                item = self._items.get(timeout=_TICK)
+                item = self._items.get(timeout=BEAT)
                 if isinstance(item, Exception):
                     raise _explain(item) from item
                 return item
@@ -174,7 +174,7 @@ class Exchange:
     def _put(self, item: bytes | Exception | tuple[int, Mapping[str, str]]) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(queue.Full):
-                self._items.put(item, timeout=_TICK)
+                self._items.put(item, timeout=BEAT)
                 return
 
 

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO
 
 from macbuild.errors import ArchiveError, StoreError
 from macbuild.fetch.members import Limits, Member, Tree
+from macbuild.fetch.progress import BEAT, Progress, silent, throttled
 from macbuild.fetch.tars import TarReader, is_tar, stream_kind
 from macbuild.fetch.zips import ZipEntry, ZipReader, is_zip
 from macbuild.files import copy_file, os_errors, remove_tree
@@ -21,18 +22,10 @@ __all__ = ["Limits", "unpack"]
 
 _HEAD = 512
 _FOLDER = 0o755
-_BEAT = 0.1  # seconds between two calls of `progress`
 _EARLIEST = 315_532_800  # 1980-01-01, the first moment that a zip archive can name
 _WORKERS = 4
 _BIG = 1 << 20  # packed bytes
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-
-
-Progress: TypeAlias = Callable[[int, int | None], None]
-
-
-def _silent(done: int, total: int | None) -> None:
-    del done, total
 
 
 def unpack(
@@ -40,7 +33,7 @@ def unpack(
     destination: Path,
     *,
     limits: Limits | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
     select: Callable[[str], bool] | None = None,
 ) -> None:
     """Unpack a zip, wheel, tar, tar.gz, tar.xz or tar.bz2 file, told apart by content, into a new folder.
@@ -80,7 +73,14 @@ def unpack(
     with file, os_errors(destination):
         try:
             staging.mkdir(parents=True)
-            _unpack_any(archive, file, _Writer(staging), limits=limits, progress=progress, select=select or _everything)
+            _unpack_any(
+                archive,
+                file,
+                _Writer(staging),
+                limits=limits,
+                progress=throttled(progress),
+                select=select or _everything,
+            )
             staging.rename(destination)
         except BaseException:
             remove_tree(staging)
@@ -158,17 +158,13 @@ def _unpack_tar(reader: TarReader, writer: _Writer, beat: Callable[[], None], se
     tree = reader.tree
     made = 0
     links: list[Member] = []
-    last = time.monotonic()
 
     def count(size: int) -> None:
-        nonlocal last
         del size
-        if time.monotonic() - last > _BEAT:
-            last = time.monotonic()
-            beat()
+        beat()
 
     for member, pieces in reader.entries():
-        count(0)
+        beat()
         if not member.name or not select(member.name):
             continue
         tree.add(member)
@@ -215,7 +211,7 @@ class _Crew:
                 thread.start()
             for thread in threads:
                 while thread.is_alive():
-                    thread.join(_BEAT)
+                    thread.join(BEAT)
                     progress(sum(self._counts), total)
         finally:
             self._stop.set()

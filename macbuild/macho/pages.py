@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from contextlib import suppress
+from typing import NoReturn
 
 from macbuild.macho.codesign import HashType
 
@@ -42,23 +44,25 @@ def _hash_in_two(code: memoryview, page_size: int, hash_type: HashType) -> bytes
             os.close(writer)
             return _hash(code, page_size, hash_type)
         if child == 0:
+            os.close(reader)
             _answer(writer, second, page_size, hash_type)
         try:
-            os.close(writer)
-            hashes = _hash(first, page_size, hash_type)
-            with open(reader, "rb") as pipe:
+            with os.fdopen(reader, "rb") as pipe:
+                os.close(writer)
+                hashes = _hash(first, page_size, hash_type)
                 rest = pipe.read()
         finally:
-            os.waitpid(child, 0)
+            with suppress(ChildProcessError):
+                os.waitpid(child, 0)
         if len(rest) != -(-len(second) // page_size) * hash_type.size:
             rest = _hash(second, page_size, hash_type)
         return hashes + rest
 
 
-def _answer(writer: int, code: memoryview, page_size: int, hash_type: HashType) -> None:
+def _answer(writer: int, code: memoryview, page_size: int, hash_type: HashType) -> NoReturn:
     """Be the second process: write the hashes, and end without the exit handlers of the first."""
     try:
-        with open(writer, "wb") as pipe:
+        with os.fdopen(writer, "wb") as pipe:
             pipe.write(_hash(code, page_size, hash_type))
     finally:
         os._exit(0)

@@ -33,7 +33,7 @@ from macbuild.macho.constants import FAT_MAGIC, FAT_MAGIC_64, LC, Cpu, FileType,
 from macbuild.macho.entitlements import entitlements_der, load_plist
 from macbuild.macho.file import FatSlice, open_macho
 from macbuild.macho.image import HEADER_SIZE, Image, Segment
-from macbuild.macho.newfile import new_file, os_errors
+from macbuild.macho.newfile import copy_range, new_file, os_errors
 from macbuild.macho.pages import hash_pages
 from macbuild.macho.verify import check_layout, executable_segments, info_plist
 
@@ -42,7 +42,6 @@ __all__ = ["SignOptions", "default_identifier", "refresh", "sign_bytes", "sign_f
 _SIGNABLE = frozenset({FileType.EXECUTE, FileType.DYLIB, FileType.BUNDLE, FileType.DYLINKER})
 _PAGE_SHIFT = 12
 _COMMAND_SIZE = 16
-_CHUNK = 1 << 20
 _DIGITS = "0123456789"
 
 
@@ -127,7 +126,8 @@ def sign_file(path: Path, options: SignOptions | None = None, *, output: Path | 
     A file that has been run must not be signed in place: the kernel remembers the old signature of its inode.
     Raises the same as `sign_private`.
     """
-    target = path if output is None else output
+    with open_macho(path):  # It tells what is wrong with an input better than copying does.
+        target = path if output is None else output
     with new_file(target, like=path) as private:
         shutil.copyfile(path, private)
         _sign(private, options or SignOptions(), target.name)
@@ -222,8 +222,7 @@ def _lay_out(
     file.write(header)
     for entry, plan, offset in zip(slices, plans, offsets, strict=True):
         file.seek(offset)
-        source.seek(entry.offset)
-        file.writelines(source.read(min(_CHUNK, plan.kept - done)) for done in range(0, plan.kept, _CHUNK))
+        copy_range(source, file, entry.offset, plan.kept)
     file.truncate(position)
     return offsets
 
@@ -259,6 +258,8 @@ class _Request:
     def flags(self) -> int:
         """Flags of the code directories."""
         if self.options.flags is not None:
+            if self.options.flags & ~sum(CodeFlag):
+                raise UsageError(f"unknown signature flags {self.options.flags:#x}", where=self.image.where)
             return self.options.flags | CodeFlag.ADHOC
         flags = CodeFlag.ADHOC | (self.old.main.flags if self.old else 0)
         if self.options.entitlements or self.options.requirements is not None:
@@ -296,7 +297,7 @@ class _Request:
             # Its requirements name a certificate, which an ad hoc signature has not.
             components[Slot.REQUIREMENTS] = EMPTY_REQUIREMENTS
         if self.options.requirements is not None:
-            components[Slot.REQUIREMENTS] = self.options.requirements
+            components[Slot.REQUIREMENTS] = self._requirements(self.options.requirements)
         if self.options.entitlements is not None:
             components.pop(Slot.ENTITLEMENTS, None)
             components.pop(Slot.ENTITLEMENTS_DER, None)
@@ -306,6 +307,11 @@ class _Request:
                 Magic.ENTITLEMENTS_DER, entitlements_der(self.options.entitlements, self.image.where)
             )
         return components
+
+    def _requirements(self, blob: bytes) -> bytes:
+        if blob[:8] != struct.pack(">2I", Magic.REQUIREMENTS, len(blob)):
+            raise SignatureError("the requirements are no blob with a set of them", where=self.image.where)
+        return blob
 
     @property
     def hash_types(self) -> tuple[HashType, ...]:
@@ -457,7 +463,7 @@ def default_identifier(image: Image, name: str) -> str:
     stem, _, extension = name.rpartition(".")
     if extension and extension[0] not in _DIGITS:
         name = stem or name
-    if name[0] not in f"{_DIGITS}.":
+    if name[:1] not in f"{_DIGITS}.":
         stem = name.rstrip(f"{_DIGITS}.")
         first_number = re.match(r"\.?[0-9]*", name[len(stem) :])
         name = stem + (first_number[0] if first_number else "")

@@ -44,6 +44,9 @@ _UNDEFINED = 0
 _WEAK_REF, _WEAK_DEF = 0x40, 0x80
 _KIND_MASK, _KIND_THREAD_LOCAL = 0x03, 0x01
 _FLAG_WEAK, _FLAG_REEXPORT = 0x04, 0x08
+_SET_ORDINAL, _SET_ORDINAL_ULEB, _SET_SPECIAL, _SET_SYMBOL, _THREADED = 0x10, 0x20, 0x30, 0x40, 0xD0
+_BINDS = frozenset({0x90, 0xA0, 0xB0, 0xC0})
+_OPERANDS = {0x60: 1, 0x70: 1, 0x80: 1, 0xA0: 1, 0xC0: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +150,6 @@ def _walk_trie(trie: bytes) -> Exports:
         if seen[position]:
             raise ValueError("comes twice to the same node")
         seen[position] = 1
-        budget -= len(name)
-        if budget < 0:
-            raise ValueError(f"has names of more than {MAX_NAME_BYTES} bytes together")
         size, position = _uleb(trie, position)
         children = position + size
         if size:
@@ -166,6 +166,9 @@ def _walk_trie(trie: bytes) -> Exports:
         for _ in range(trie[children]):
             end = _terminator(trie, position)
             child, following = _uleb(trie, end + 1)
+            budget -= len(name) + end - position
+            if budget < 0:
+                raise ValueError(f"has names of more than {MAX_NAME_BYTES} bytes together")
             stack.append((child, name + trie[position:end]))
             position = following
     return Exports(frozenset(names), frozenset(weak), frozenset(thread_local), reexports)
@@ -254,6 +257,7 @@ def _chained_imports(image: Image, data: bytes) -> set[Import]:
     wide = kind == 3
     ordinal_bits, name_shift = (16, 32) if wide else (8, 9)
     imports = set()
+    budget = MAX_NAME_BYTES
     for fields in layout.iter_unpack(data[imports_at:end]):
         ordinal = fields[0] & ((1 << ordinal_bits) - 1)
         if ordinal > (1 << ordinal_bits) - 16:
@@ -262,41 +266,52 @@ def _chained_imports(image: Image, data: bytes) -> set[Import]:
         stop = data.find(0, start)
         if stop < 0:
             raise MachOError("a name in the chained fixups has no end", where=image.where)
+        budget -= stop - start
+        if budget < 0:
+            raise MachOError("the names in the chained fixups are too long", where=image.where)
         imports.add(Import(data[start:stop], ordinal, bool(fields[0] >> ordinal_bits & 1)))
     return imports
 
 
 def _bind_opcodes(data: bytes, imports: set[Import], where: str) -> None:
-    """Collect the imports of a bind or lazy bind stream; a lazy one has an end mark after each symbol."""
-    name, ordinal, flags = b"", SELF, 0
-    position, end = 0, len(data)
     try:
-        while position < end:
-            opcode, immediate = data[position] & 0xF0, data[position] & 0x0F
-            position += 1
-            if opcode == 0x10:
-                ordinal = immediate
-            elif opcode == 0x20:
-                ordinal, position = _uleb(data, position)
-            elif opcode == 0x30:
-                ordinal = immediate - 16 if immediate else SELF
-            elif opcode == 0x40:
-                stop = _terminator(data, position)
-                name, flags, position = data[position:stop], immediate, stop + 1
-            elif opcode in {0x60, 0x70, 0x80} or (opcode, immediate) == (0xD0, 0):
-                position = _skip_leb(data, position)
-            elif opcode == 0xC0:
-                position = _skip_leb(data, _skip_leb(data, position))
-            elif opcode > 0xD0:
-                raise MachOError(f"bind opcode {opcode:#x} is unknown", where=where)
-            if 0x90 <= opcode <= 0xC0:
-                imports.add(Import(name, ordinal, bool(flags & 1)))
-            if opcode == 0xA0:
-                position = _skip_leb(data, position)
+        _collect_binds(data, imports)
     except IndexError:
         raise MachOError("the bind opcodes are cut off", where=where) from None
     except ValueError as error:
         raise MachOError(f"the bind opcode stream {error}", where=where) from None
+
+
+def _collect_binds(data: bytes, imports: set[Import]) -> None:
+    """Collect the imports of a bind or lazy bind stream; a lazy one has an end mark (0) after each symbol."""
+    name, ordinal, weak = b"", SELF, False
+    position, end = 0, len(data)
+    while position < end:
+        opcode, immediate = data[position] & 0xF0, data[position] & 0x0F
+        position += 1
+        if opcode == _SET_SYMBOL:
+            stop = _terminator(data, position)
+            name, weak, position = data[position:stop], bool(immediate & 1), stop + 1
+        elif opcode == _SET_ORDINAL_ULEB:
+            ordinal, position = _uleb(data, position)
+        elif opcode == _SET_ORDINAL:
+            ordinal = immediate
+        elif opcode == _SET_SPECIAL:
+            ordinal = immediate - 16 if immediate else SELF
+        else:
+            if opcode in _BINDS:
+                imports.add(Import(name, ordinal, weak))
+            for _ in range(_operands(opcode, immediate)):
+                position = _skip_leb(data, position)
+
+
+def _operands(opcode: int, immediate: int) -> int:
+    """Return how many LEB128 numbers follow an opcode that sets neither symbol nor library."""
+    if opcode > _THREADED:
+        raise ValueError(f"has the unknown opcode {opcode:#x}")
+    if opcode == _THREADED:
+        return 1 if immediate == 0 else 0
+    return _OPERANDS.get(opcode, 0)
 
 
 def _symbol_table(image: Image) -> tuple[int, int, int, int] | None:
@@ -323,10 +338,14 @@ def read_symbols(image: Image) -> Iterator[Symbol]:
         return
     entries_at, entries_size, strings_at, strings_size = table
     strings = image.read(strings_at, strings_size)
+    budget = MAX_NAME_BYTES
     for name_at, kind, section, desc, value in _NLIST.iter_unpack(image.read(entries_at, entries_size)):
         end = strings.find(0, name_at)
         if end < 0:
             raise MachOError(f"a symbol has its name at byte {name_at} of {strings_size}", where=image.where)
+        budget -= end - name_at
+        if budget < 0:
+            raise MachOError("the names in the symbol table are too long", where=image.where)
         yield Symbol(strings[name_at:end], kind, section, desc, value)
 
 

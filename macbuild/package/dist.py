@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ __all__ = ["CHECKSUMS", "MANIFEST", "publish", "published"]
 
 CHECKSUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
+# The names that `macbuild.files.atomic_path` gives to what is not whole yet, the beginning of the final name in them.
+_PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
 # What file systems say that cannot lock a folder, such as NFS: flock(2). Files still appear whole there.
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP})
 
@@ -119,8 +122,9 @@ def _remove_leftovers(dist: Path, entry: ArtifactEntry) -> None:
     """Remove what a killed run left of the files that are written now; under the lock nobody else writes them."""
     names = (entry.file, checksum_name(entry.file), entry.sbom.file, CHECKSUMS, MANIFEST)
     with os_errors(dist):
-        for name in names:
-            for path in dist.glob(f".{name[:100]}.????????.tmp"):
+        for path in dist.iterdir():
+            match = _PARTIAL.fullmatch(path.name)
+            if match and any(name.startswith(match[1]) for name in names):
                 path.unlink(missing_ok=True)
 
 

@@ -12,6 +12,7 @@ from macbuild.package.manifest import Contents, FileRecord, SourceFile
 if TYPE_CHECKING:
     from cyclonedx.model import HashType, Property
     from cyclonedx.model.component import Component
+    from cyclonedx.model.license import License
     from packageurl import PackageURL
 
 __all__ = ["sbom"]
@@ -57,9 +58,7 @@ def sbom(contents: Contents, *, license: str, epoch: int) -> str:  # noqa: A002 
 
 
 def _subject(contents: Contents, license: str) -> Component:  # noqa: A002 - as above
-    from cyclonedx.factory.license import LicenseFactory  # noqa: PLC0415 - as above
-    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415
-    from cyclonedx.model.license import LicenseAcknowledgement  # noqa: PLC0415
+    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415 - as above
     from packageurl import PackageURL  # noqa: PLC0415
 
     target = contents.target
@@ -70,10 +69,22 @@ def _subject(contents: Contents, license: str) -> Component:  # noqa: A002 - as 
         type=ComponentType.LIBRARY,
         bom_ref=contents.file,
         hashes=_hashes(contents.sha256),
-        licenses=[LicenseFactory().make_from_string(license, license_acknowledgement=LicenseAcknowledgement.DECLARED)],
+        licenses=[_license(license)],
         purl=PackageURL("generic", None, contents.component, contents.component_version, qualifiers),
         properties=_properties({"minimum_macos": contents.minimum_macos, "deployment_target": target.deployment}),
     )
+
+
+def _license(text: str) -> License:
+    from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression  # noqa: PLC0415
+    from cyclonedx.spdx import is_expression, is_supported_id  # noqa: PLC0415
+
+    declared = LicenseAcknowledgement.DECLARED
+    if is_supported_id(text):
+        return DisjunctiveLicense(id=text, acknowledgement=declared)
+    if is_expression(text):
+        return LicenseExpression(text, acknowledgement=declared)
+    return DisjunctiveLicense(name=text, acknowledgement=declared)
 
 
 def _parts(contents: Contents) -> Iterator[Component]:

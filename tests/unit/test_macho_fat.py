@@ -24,12 +24,14 @@ def files(folder: Path, **contents: bytes) -> list[Path]:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_universal_file_is_laid_out_as_lipo_does(tmp_path: Path, turned: bool) -> None:
+def test_a_universal_file_is_laid_out_as_lipo_does(tmp_path: Path, *, turned: bool) -> None:
     paths = files(tmp_path, intel=INTEL, arm=ARM)
     output = tmp_path / "both"
     merge(paths[::-1] if turned else paths, output)
     arm_at = -(-(0x1000 + len(INTEL)) // 0x4000) * 0x4000
-    header = struct.pack(">12I", 0xCAFEBABE, 2, *(0x01000007, 3, 0x1000, len(INTEL), 12), *(0x0100000C, 0, arm_at, len(ARM), 14))
+    header = struct.pack(
+        ">12I", 0xCAFEBABE, 2, *(0x01000007, 3, 0x1000, len(INTEL), 12), *(0x0100000C, 0, arm_at, len(ARM), 14)
+    )
     assert output.read_bytes() == (header.ljust(0x1000, b"\0") + INTEL).ljust(arm_at, b"\0") + ARM
 
 

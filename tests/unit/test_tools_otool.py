@@ -9,6 +9,7 @@ import pytest
 from delocate.tools import _parse_otool_install_names, _parse_otool_listing, _parse_otool_rpaths
 
 from macbuild.cli.tools.otool import main
+from macbuild.macho.sign import sign_bytes
 from tests import machobytes
 
 DYLIBS = ("@rpath/libz.dylib", "/usr/lib/libSystem.B.dylib")
@@ -26,7 +27,8 @@ CMAKE_LIBRARY = re.compile(
 @pytest.fixture
 def thin(tmp_path: Path) -> Path:
     path = tmp_path / "lib thin.dylib"
-    path.write_bytes(machobytes.dylib(dylibs=DYLIBS, rpaths=RPATHS, minos="13.3", sdk="14.2.1", signed=True))
+    content = machobytes.dylib(dylibs=DYLIBS, rpaths=RPATHS, minos="13.3", sdk="14.2.1")
+    path.write_bytes(sign_bytes(content, path.name))
     return path
 
 
@@ -125,7 +127,11 @@ def test_load_commands_say_what_lief_reads(thin: Path, capsys: pytest.CaptureFix
     parsed = lief.MachO.parse(str(thin))
     assert parsed is not None
     binary = parsed.at(0)
+    assert binary is not None
     assert len(blocks(run(capsys, "-l", thin))) == binary.header.nb_cmds
+    assert binary.code_signature is not None
+    assert binary.uuid is not None
+    assert binary.build_version is not None
     signature = commands["LC_CODE_SIGNATURE"]
     assert int(signature["dataoff"]) == binary.code_signature.data_offset
     assert int(signature["datasize"]) == binary.code_signature.data_size
@@ -134,12 +140,14 @@ def test_load_commands_say_what_lief_reads(thin: Path, capsys: pytest.CaptureFix
     assert (version["platform"], version["minos"], version["sdk"]) == ("1", "13.3", "14.2.1")
     assert binary.build_version.minos == [13, 3, 0]
     linkedit = binary.get_segment("__LINKEDIT")
+    assert linkedit is not None
     listed = commands["LC_SEGMENT_64"] | blocks(run(capsys, "-l", thin))[1]
     assert listed["segname"] == "__LINKEDIT"
     assert int(listed["fileoff"]) == linkedit.file_offset
     assert int(listed["vmsize"], 16) == linkedit.virtual_size
     text = blocks(run(capsys, "-l", thin))[0]
     section = binary.get_section("__text")
+    assert section is not None
     assert text["sectname"] == "__text"
     assert int(text["offset"]) == section.offset
     assert int(text["size"], 16) == section.size

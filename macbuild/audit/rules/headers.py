@@ -105,27 +105,32 @@ def _dylib_name(context: Context, entry: Slice) -> Iterator[Hit]:
 
 
 def _rpaths(context: Context) -> Iterator[Hit]:
+    mend = "macbuild macho edit --delete-rpath RPATH, then add the relative one that is needed"
     for entry in context.linked():
         for rpath, count in Counter(entry.rpaths).items():
             if count > 1:
                 message = f"the rpath {rpath} stands {count} times: macOS 15.4 and later refuse to load the file"
-                mend = f"macbuild macho edit --unique-rpaths, or delete {rpath}"
-                yield Hit("duplicate-rpath", entry.path, entry.arch, message, mend)
-            yield from _rpath(context, entry, rpath)
-
-
-def _rpath(context: Context, entry: Slice, rpath: str) -> Iterator[Hit]:
-    mend = "macbuild macho edit --delete-rpath, then add the relative one that is needed"
-    if rpath.startswith("/"):
-        if not rpath.startswith("/usr/lib"):
-            yield Hit("absolute-rpath", entry.path, entry.arch, f"the rpath {rpath} is absolute", mend)
-    elif not rpath.startswith(("@loader_path", "@executable_path")):
-        message = f"the rpath {rpath!r} depends on the working directory"
-        yield Hit("absolute-rpath", entry.path, entry.arch, message, mend)
-    for folder in expand(rpath, entry, [entry.folder] if entry.kind == "EXECUTE" else []):
-        if not folder.startswith("/") and context.tree.resolve(folder)[0] == "outside":
-            message = f"the rpath {rpath} leads out of the tree"
+                yield Hit("duplicate-rpath", entry.path, entry.arch, message, "macbuild macho edit --unique-rpaths")
+        unique = dict.fromkeys(entry.rpaths)
+        absolute = [rpath for rpath in unique if _is_absolute(rpath)]
+        if absolute:
+            message = f"rpaths that are not relative to the file: {', '.join(absolute)}"
+            yield Hit("absolute-rpath", entry.path, entry.arch, message, mend)
+        escaping = [rpath for rpath in unique if _escapes(context, entry, rpath)]
+        if escaping:
+            message = f"rpaths that lead out of the tree: {', '.join(escaping)}"
             yield Hit("escaping-rpath", entry.path, entry.arch, message, mend)
+
+
+def _is_absolute(rpath: str) -> bool:
+    """Whether an rpath names a folder of one machine, or depends on the working directory; /usr/lib/swift is fine."""
+    words = ("@loader_path/", "@executable_path/", "/usr/lib/")
+    return not f"{rpath}/".startswith(words)
+
+
+def _escapes(context: Context, entry: Slice, rpath: str) -> bool:
+    folders = expand(rpath, entry, [entry.folder] if entry.kind == "EXECUTE" else [])
+    return any(not folder.startswith("/") and context.tree.resolve(folder)[0] == "outside" for folder in folders)
 
 
 CHECKS: tuple[Check, ...] = (_architectures, _versions, _room, _two_level, _names, _rpaths)

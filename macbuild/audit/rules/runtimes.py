@@ -40,8 +40,8 @@ def _copies_of(context: Context, runtime: Runtime, owners: set[Node]) -> Iterato
     told: set[frozenset[str]] = set()
     mend = "keep one copy and let all files depend on it"
     nodes = sorted((entry.path, entry.arch) for entry in context.linked())
-    for node in sorted(nodes, key=lambda node: (len(graph.closure(node)), node)):
-        closure = graph.closure(node)
+    for node in sorted(nodes, key=lambda node: (len(graph.closures[node]), node)):
+        closure = graph.closures[node]
         copies = frozenset(path for path, _ in closure & owners)
         if runtime.system is not None and copies and runtime.system in graph.systems(closure):
             copies |= {runtime.system}
@@ -65,7 +65,7 @@ def _weak_definitions(context: Context) -> Iterator[Hit]:
         entry = graph.slice(node)
         if entry is not None and entry.exports.weak and node[0] in context.tree.machos:
             with_weak[node] = entry
-    closures = {node: graph.closure(node) for node in graph.links}
+    closures = graph.closures
     together = {
         pair for closure in set(closures.values()) for pair in combinations(sorted(closure & with_weak.keys()), 2)
     }

@@ -1,0 +1,206 @@
+"""Bring the bytes of a source, whatever its kind: mirrors first, then the source itself, checked against the pin."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from macbuild.errors import FetchError, MacbuildError, NoSpaceError, StoreError, UnreachableError
+from macbuild.fetch.download import Patience, Pin, check_pin, download
+from macbuild.fetch.git import fetch_git
+from macbuild.fetch.packages import fetch_npm, fetch_wheel
+from macbuild.fetch.progress import Progress, silent, throttled
+from macbuild.fetch.sources import FileSource, NpmSource, Source, UrlSource, WheelSource
+from macbuild.fetch.trees import folder_nodes, write_tar
+from macbuild.files import atomic_path, copy_file, hash_file, os_errors, remove_tree
+
+__all__ = ["LIMIT", "fetch"]
+
+LIMIT = 8 << 30  # bytes of a source that is not pinned yet
+
+
+def fetch(
+    source: Source,
+    pin: Pin | None,
+    destination: Path,
+    *,
+    work: Path,
+    base: Path,
+    offline: bool = False,
+    mirrors: Sequence[str] = (),
+    progress: Progress = silent,
+    limit: int = LIMIT,
+    patience: Patience | None = None,
+) -> Pin:
+    """Bring the bytes of a source to one file and return what came.
+
+    Parameters
+    ----------
+    source
+        Where the recipe says they are.
+    pin
+        What they must be; None only when they are pinned for the first time.
+    destination
+        The file; it appears whole and checked.
+    work
+        Folder for unfinished downloads, kept between runs.
+    base
+        Folder that a `FileSource` is relative to.
+    offline
+        Use mirrors that are folders, and local files, only.
+    mirrors
+        Folders or addresses under which files lie as `<sha256>/<file>` or `<file>`; tried first when there is a pin.
+    progress
+        Called about ten times a second in the caller's thread with the bytes done and the total, None while unknown.
+        What it raises ends the work and every program that it started.
+    limit
+        Largest size in bytes of a source without a pin.
+    patience
+        Time limits and retries of downloads.
+
+    Raises
+    ------
+    UnreachableError
+        Nobody answers or has it, or only somebody who may not be asked offline: another source may serve.
+    IntegrityError
+        What came is not what is pinned.
+    FetchError
+        What came cannot be used.
+    ToolError
+        A program that fetches (pip, npm, git) is missing.
+    NoSpaceError, StoreError
+        The file cannot be written.
+    """
+    job = _Job(source, pin, destination, work=work, progress=progress, limit=limit, patience=patience)
+    folders = [Path(mirror) for mirror in mirrors if not _is_remote(mirror)]
+    addresses = [] if offline else [mirror for mirror in mirrors if _is_remote(mirror)]
+    came = job.from_mirrors(folders, addresses)
+    if came is not None:
+        return came
+    if offline and not isinstance(source, FileSource):
+        hint = "run once without --offline, or name a folder that has it as a mirror"
+        raise job.with_mirrors(UnreachableError("offline, and no mirror has it", where=source.describe(), hint=hint))
+    try:
+        with os_errors(source.describe()):
+            return job.from_source(base)
+    except FetchError as error:
+        raise job.with_mirrors(error) from error
+
+
+def _is_remote(mirror: str) -> bool:
+    return mirror.startswith(("https://", "http://"))
+
+
+class _Job:
+    """One source on its way to one file."""
+
+    def __init__(
+        self,
+        source: Source,
+        pin: Pin | None,
+        destination: Path,
+        *,
+        work: Path,
+        progress: Progress,
+        limit: int,
+        patience: Patience | None,
+    ) -> None:
+        self._source = source
+        self._pin = pin
+        self._destination = destination
+        self._work = work
+        self._progress = throttled(progress)
+        self._limit = limit
+        self._patience = patience
+        self._failures: list[MacbuildError] = []
+
+    def from_mirrors(self, folders: Sequence[Path], addresses: Sequence[str]) -> Pin | None:
+        """Return what a mirror had, or None; why not is kept for `with_mirrors`."""
+        pin = self._pin
+        if pin is None:
+            return None
+        for path in (path for folder in folders for path in (folder / pin.sha256 / pin.file, folder / pin.file)):
+            try:
+                with os_errors(path):
+                    if path.is_file():
+                        return self._copied(path)
+            except (FetchError, StoreError) as error:
+                self._keep(error)
+        urls = [f"{base.rstrip('/')}/{path}" for base in addresses for path in (f"{pin.sha256}/{pin.file}", pin.file)]
+        try:
+            return self._downloaded(urls) if urls else None
+        except FetchError as error:
+            self._keep(error)
+            return None
+
+    def with_mirrors(self, error: FetchError) -> FetchError:
+        """Return the error with what the mirrors said before it."""
+        if not self._failures:
+            return error
+        said = "; ".join(map(str, self._failures))
+        return type(error)(f"{error.message} (mirrors: {said})", where=error.where, hint=error.hint)
+
+    def from_source(self, base: Path) -> Pin:
+        source = self._source
+        if isinstance(source, UrlSource):
+            came = self._downloaded(source.urls)
+            return replace(came, file=source.file) if source.file and self._pin is None else came
+        if isinstance(source, FileSource):
+            path = base / source.path
+            if not path.exists():
+                raise UnreachableError("there is no such file or folder", where=path)
+            return self._packed(path) if path.is_dir() else self._copied(path)
+        with self._private_folder() as folder:
+            if isinstance(source, WheelSource):
+                path = fetch_wheel(source, folder, self._progress, self._limit)
+            elif isinstance(source, NpmSource):
+                path = fetch_npm(source, folder, self._progress, self._limit)
+            else:
+                path = fetch_git(source, folder, self._progress, self._limit)
+            return self._copied(path, path.name)
+
+    def _downloaded(self, urls: Sequence[str]) -> Pin:
+        wanted = self._pin.sha256 if self._pin else hashlib.sha256(self._source.request().encode()).hexdigest()
+        return download(
+            urls,
+            self._pin,
+            self._destination,
+            partial=self._work / f"{wanted}.part",
+            limit=self._limit,
+            progress=self._progress,
+            patience=self._patience,
+        )
+
+    def _copied(self, path: Path, where: object = None) -> Pin:
+        """Check first: nothing wrong ever has the destination's name."""
+        with atomic_path(self._destination) as temporary:
+            copy_file(path, temporary)
+            size, sha256 = hash_file(temporary, self._progress)
+            if self._pin is None and size > self._limit:
+                raise FetchError(f"larger than the limit of {self._limit} bytes", where=where or path)
+            return check_pin(Pin(path.name, size, sha256), self._pin, where or path)
+
+    def _packed(self, folder: Path) -> Pin:
+        with atomic_path(self._destination) as temporary:
+            with temporary.open("wb") as file:
+                write_tar(folder_nodes(folder), file, lambda: self._progress(file.tell(), None))
+            size, sha256 = hash_file(temporary, self._progress)
+            return check_pin(Pin(f"{folder.resolve().name}.tar", size, sha256), self._pin, folder)
+
+    @contextlib.contextmanager
+    def _private_folder(self) -> Iterator[Path]:
+        folder = self._work / secrets.token_hex(8)
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
+
+    def _keep(self, error: MacbuildError) -> None:
+        if isinstance(error, NoSpaceError):
+            raise error
+        self._failures.append(error)

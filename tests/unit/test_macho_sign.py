@@ -1,0 +1,556 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+from macbuild.errors import HeaderRoomError, MacbuildError, MachOError, SignatureError, StoreError, UsageError
+from macbuild.macho.codesign import (
+    CodeDirectoryFields,
+    CodeFlag,
+    HashType,
+    Magic,
+    Slot,
+    build_blob,
+    build_code_directory,
+    build_signature,
+)
+from macbuild.macho.file import parse_macho
+from macbuild.macho.image import Image
+from macbuild.macho.pages import hash_pages
+from macbuild.macho.sign import SignOptions, default_identifier, refresh, sign_bytes, sign_file, sign_private
+from macbuild.macho.verify import read_signature, verify_file, verify_image
+from tests import machobytes
+
+# What ld64.lld 14 writes for `int answer(void) { return 42; }`, with
+# -dylib -arch arm64 -platform_version macos 11.0 11.0 -install_name @rpath/libanswer.dylib
+LLVM_DYLIB = zlib.decompress(
+    base64.b64decode(
+        "eNrt201oE0EUB/C3m0SLSe2CCClVWLQU/CCpPcXbHlJIaWhUUohInUaTmDTtpqSxjbVqEAqKouDJY0RBDxaq2IMHJSePai8qgh7Eg4KCH7eC"
+        "1plkmt3UCEEvHv4/8si+2bczOzN7nWcrn396iBTiNvBw8xhVieZJE03UyeMDD8ai/bEo/c5onrtkqLKZsUKyWLDK1vdXloVttly19+ukkj1l"
+        "7KQ5kzETLGOmck36uyMfDmhWrtKfiXmGqv2EB4YG+4MD0cb5PFea54qMNTuISr3UAt6PJtfHK8KorX+R/wfkPhygxrVU5B79jXYevXKshtfI"
+        "T8YLaf945ljcnJpJ5n2JU/yaqEvWhsPBT8PD+4I3NobL02OPr/fxNr0+Z3c1xLWj+m6bqYdq89KM2l7ukrlXrtt2mS/yXFdaWCZX6VDFwV6I"
+        "0m1yXF3e063vSxXfi1i3gH3v5Xt5+FMaAQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA/OcUVjv4TW4HlV3iV7WJR8JWJs6Cp0ihdJ+S"
+        "FfluHt2KdW5fnMvuJuv8vsgTtvPdoqzDVq/T2rj+wsSkfypzwvTHfcftGYvnJ3y5el3NyltPhfeuk3Xs3ivbec9KG6lOMZgYJc0jJmv4rIxF"
+        "XSVPa4ti1K/WH4zf8y2X3nkhe7lz8Gjk9L2ua2ffjI6YIef41h+RMeXV91sL5+7ej+WefExVnC+Xl7NqJOZanXswNzv/+tGl0MW9t//1/mrH"
+        "wfNPz3y5Epleer/l68gsO3xzf/sRYynZU3y3MHT14S9SrrAL"
+    )
+)
+
+ENTITLEMENTS = (
+    b'<?xml version="1.0" encoding="UTF-8"?><plist version="1.0"><dict>'
+    b"<key>com.apple.security.cs.allow-jit</key><true/><key>b</key><array><integer>-129</integer><string>x</string>"
+    b"</array><key>a</key><dict><key>k</key><false/></dict></dict></plist>"
+)
+ENTITLEMENTS_DER = (
+    bytes.fromhex("7048 020101 b043 300d 0c0161 b008 3006 0c016b 010100 300c 0c0162 3007 0202ff7f 0c0178 3024 0c1f")
+    + b"com.apple.security.cs.allow-jit\x01\x01\xff"
+)
+EMPTY_REQUIREMENTS = bytes.fromhex("fade0c01 0000000c 00000000")
+
+
+def image_of(data: bytes | bytearray) -> Image:
+    return Image(data, 0, len(data), "test")
+
+
+def signature_place(data: bytes) -> tuple[int, int]:
+    """Find offset and size of the signature of a thin image, with no code of macbuild."""
+    position = 32
+    for _ in range(struct.unpack_from("<I", data, 16)[0]):
+        cmd, length, start, size = struct.unpack_from("<4I", data, position)
+        if cmd == 0x1D:
+            return start, size
+        position += length
+    raise AssertionError("not signed")
+
+
+def blobs(data: bytes) -> dict[int, bytes]:
+    """Read the blobs of the signature of a thin image by slot, with no code of macbuild."""
+    start, _ = signature_place(data)
+    found = {}
+    for index in range(struct.unpack_from(">I", data, start + 8)[0]):
+        slot, offset = struct.unpack_from(">2I", data, start + 12 + 8 * index)
+        length = struct.unpack_from(">I", data, start + offset + 4)[0]
+        found[slot] = data[start + offset : start + offset + length]
+    return found
+
+
+def directory(data: bytes, slot: int = 0) -> dict[str, int]:
+    """Read the fields of a code directory, with no code of macbuild."""
+    names = ["magic", "length", "version", "flags", "hashes", "ident", "specials", "pages", "limit", "hash_size", "hash_type", "platform", "shift"]
+    names += ["spare2", "scatter", "team", "spare3", "limit64", "base", "exec_limit", "exec_flags"]
+    blob = blobs(data)[slot]
+    return dict(zip(names, struct.unpack_from(">9I4B4I4Q", blob), strict=True)) | {
+        "runtime": struct.unpack_from(">I", blob, 88)[0]
+    }
+
+
+def assert_hashes(data: bytes, slot: int = 0) -> None:
+    """Compute all page hashes and special slots of a code directory again, with no code of macbuild."""
+    found = blobs(data)
+    fields = directory(data, slot)
+    algorithm, size = {1: (hashlib.sha1, 20), 2: (hashlib.sha256, 32)}[fields["hash_type"]]
+    code = data[: signature_place(data)[0]]
+    step = 1 << fields["shift"]
+    pages = [algorithm(code[at : at + step]).digest() for at in range(0, len(code), step)]
+    special = [
+        algorithm(found[number]).digest() if number in found else bytes(size)
+        for number in range(fields["specials"], 0, -1)
+    ]
+    begin = fields["hashes"] - fields["specials"] * size
+    assert found[slot][begin:] == b"".join(special + pages)
+
+
+def with_cms(data: bytes) -> bytes:
+    """Give a signed dylib a signature that looks made with an identity, with a team and a requirement."""
+    start, _ = signature_place(data)
+    requirements = build_blob(Magic.REQUIREMENTS, b"anchor apple")
+    fields = CodeDirectoryFields(
+        identifier="com.example.x",
+        team_id="TEAM123456",
+        flags=CodeFlag.RUNTIME,
+        code_limit=start,
+        hash_type=HashType.SHA256,
+        page_shift=12,
+        exec_base=0,
+        exec_limit=directory(data)["exec_limit"],
+        exec_flags=0,
+        runtime=0xD0100,
+        special={2: hashlib.sha256(requirements).digest()},
+        padded=False,
+    )
+    code = build_code_directory(fields, hash_pages(memoryview(data)[:start], 4096, HashType.SHA256))
+    cms = build_blob(Magic.WRAPPER, b"chain" + hashlib.sha256(code).digest())
+    signature = build_signature({0: code, 2: requirements, Slot.CMS: cms})
+    size = signature_place(data)[1]
+    return data[:start] + signature.ljust(size, b"\0")
+
+
+@pytest.mark.parametrize("arch", ["arm64", "x86_64"])
+def test_first_signature_is_what_codesign_makes(arch: str) -> None:
+    plain = machobytes.dylib(arch)
+    data = sign_bytes(plain, "libx.dylib")
+    start, size = signature_place(data)
+    assert start % 16 == 0
+    assert size % 16 == 0
+    assert start + size == len(data)
+    fields = directory(data)
+    uuid = hashlib.sha256(b"@rpath/libx.dylib").hexdigest()[:32]
+    assert blobs(data)[0][88:].split(b"\0")[0] == b"libx-55554944" + uuid.encode()
+    assert sorted(blobs(data)) == [0, 2, 0x10000]
+    assert blobs(data)[2] == EMPTY_REQUIREMENTS
+    assert blobs(data)[0x10000] == bytes.fromhex("fade0b01 00000008")
+    wanted = {"version": 0x20400, "flags": 2, "specials": 2, "limit": start, "hash_type": 2, "shift": 12, "base": 0}
+    assert {name: fields[name] for name in wanted} == wanted
+    assert fields["exec_limit"] == machobytes.PAGE[arch]
+    assert fields["exec_flags"] == 0
+    assert_hashes(data)
+    assert verify_image(image_of(data)).kind == "adhoc"
+
+
+@pytest.mark.parametrize("arch", ["arm64", "x86_64"])
+def test_first_signature_changes_nothing_but_its_command_and_the_size_of_linkedit(arch: str) -> None:
+    plain = machobytes.dylib(arch)
+    data = sign_bytes(plain, "libx.dylib")
+    old, new = image_of(plain), image_of(data)
+    assert data[new.commands_end : len(plain)] == plain[new.commands_end :]
+    changed = [command.name for command, before in zip(new.commands, old.commands, strict=False) if command != before]
+    assert changed == ["LC_SEGMENT_64"]
+    assert [command.name for command in new.commands[len(old.commands) :]] == ["LC_CODE_SIGNATURE"]
+    before, after = old.segment("__LINKEDIT"), new.segment("__LINKEDIT")
+    assert before is not None
+    assert after is not None
+    assert (after.vmaddr, after.fileoff) == (before.vmaddr, before.fileoff)
+    assert after.filesize == len(data) - after.fileoff
+    assert after.vmsize == -(-after.filesize // machobytes.PAGE[arch]) * machobytes.PAGE[arch]
+
+
+@pytest.mark.parametrize("data", [LLVM_DYLIB, machobytes.dylib(signed=True), machobytes.dylib("x86_64", signed=True)])
+def test_signing_again_gives_the_bytes_that_the_linker_wrote(data: bytes) -> None:
+    start, size = signature_place(data)
+    damaged = data[:start] + data[start:].replace(hashlib.sha256(data[:4096]).digest(), bytes(32))
+    assert damaged != data
+    assert len(damaged) == start + size
+    assert sign_bytes(damaged, "other.dylib") == data
+
+
+def test_signature_of_llvm_is_a_valid_one() -> None:
+    facts = verify_image(image_of(LLVM_DYLIB))
+    assert (facts.kind, facts.identifier, facts.flags) == (
+        "linker-signed",
+        "libanswer.dylib",
+        ("adhoc", "linker-signed"),
+    )
+    assert_hashes(LLVM_DYLIB)
+
+
+def test_linker_signed_flag_gives_a_file_without_signature_the_form_of_a_linker() -> None:
+    wanted = machobytes.dylib(signed=True)
+    options = SignOptions(identifier="libx.dylib", flags=CodeFlag.LINKER_SIGNED)
+    data = sign_bytes(machobytes.dylib(room=4096), "x", options)
+    assert blobs(data).keys() == {0}
+    assert directory(data)["flags"] == 0x20002
+    assert directory(data)["specials"] == 0
+    assert len(blobs(data)[0]) == len(blobs(wanted)[0])
+    assert_hashes(data)
+
+
+@pytest.mark.parametrize(
+    ("minos", "types"), [("10.9", [1, 2]), ("10.11.3", [1, 2]), ("10.11.4", [2]), ("10.12", [2]), ("11.0", [2])]
+)
+def test_sha1_is_added_only_for_systems_before_10_11_4(minos: str, types: list[int]) -> None:
+    data = sign_bytes(machobytes.dylib("x86_64", minos=minos), "libx.dylib")
+    slots = [0, 0x1000][: len(types)]
+    assert [directory(data, slot)["hash_type"] for slot in slots] == types
+    for slot in slots:
+        assert_hashes(data, slot)
+    assert verify_image(image_of(data)).hashes == tuple(HashType(kind).label for kind in types)
+    assert sign_bytes(data, "y") == data
+
+
+def test_sha1_is_added_where_the_minimum_system_is_not_known() -> None:
+    plain = machobytes.dylib("x86_64").replace(struct.pack("<2I", 0x32, 24), struct.pack("<2I", 0x2A, 24))
+    assert verify_image(image_of(sign_bytes(plain, "libx"))).hashes == ("SHA-1", "SHA-256")
+
+
+def test_sha1_goes_when_the_minimum_system_no_longer_needs_it() -> None:
+    data = sign_bytes(machobytes.dylib("x86_64", minos="10.9"), "libx.dylib")
+    newer = data.replace(struct.pack("<4I", 0x32, 24, 1, 0x0A0900), struct.pack("<4I", 0x32, 24, 1, 0x0B0000))
+    assert newer != data
+    assert verify_image(image_of(sign_bytes(newer, "libx"))).hashes == ("SHA-256",)
+
+
+def test_hardened_runtime_takes_its_version_from_the_sdk_and_keeps_it() -> None:
+    data = sign_bytes(machobytes.dylib(sdk="14.2"), "x", SignOptions(flags=CodeFlag.RUNTIME))
+    fields = directory(data)
+    assert (fields["version"], fields["flags"], fields["runtime"]) == (0x20500, 0x10002, 0x0E0200)
+    facts = verify_image(image_of(data))
+    assert (facts.runtime_version, facts.flags) == ("14.2.0", ("adhoc", "runtime"))
+    later = data.replace(struct.pack("<3I", 1, 0x0B0000, 0x0E0200), struct.pack("<3I", 1, 0x0B0000, 0x0F0000))
+    assert later != data
+    assert verify_image(image_of(sign_bytes(later, "x"))).runtime_version == "14.2.0"
+
+
+def test_entitlements_are_written_as_xml_and_der_and_sealed() -> None:
+    data = sign_bytes(machobytes.dylib(signed=True), "x", SignOptions(entitlements=ENTITLEMENTS))
+    found = blobs(data)
+    assert found[5] == struct.pack(">2I", 0xFADE7171, 8 + len(ENTITLEMENTS)) + ENTITLEMENTS
+    assert found[7] == struct.pack(">2I", 0xFADE7172, 8 + len(ENTITLEMENTS_DER)) + ENTITLEMENTS_DER
+    assert directory(data)["specials"] == 7
+    assert directory(data)["flags"] == 2
+    assert_hashes(data)
+    assert verify_image(image_of(data)).entitlements == ENTITLEMENTS.decode()
+
+
+def test_entitlements_and_requirements_are_kept_replaced_and_removed() -> None:
+    requirements = build_blob(Magic.REQUIREMENTS, struct.pack(">3I", 1, 3, 20) + bytes(12))
+    first = sign_bytes(
+        machobytes.dylib(), "x", SignOptions(entitlements=ENTITLEMENTS, requirements=requirements, flags=0x2000)
+    )
+    kept = sign_bytes(first, "y")
+    assert kept == first
+    other = sign_bytes(first, "y", SignOptions(entitlements=b'<plist version="1.0"><dict/></plist>'))
+    assert blobs(other)[7][8:] == bytes.fromhex("7005020101b000")
+    assert blobs(other)[2] == requirements
+    removed = sign_bytes(first, "y", SignOptions(entitlements=b""))
+    assert blobs(removed).keys() == {0, 2, 0x10000}
+    assert directory(removed)["flags"] == 0x2002
+    forgotten = sign_bytes(first, "y", SignOptions(preserve=False))
+    assert blobs(forgotten)[2] == EMPTY_REQUIREMENTS
+    assert directory(forgotten)["flags"] == 2
+    assert blobs(forgotten)[0][88:].startswith(b"y-5555")
+
+
+def test_signature_with_an_identity_becomes_ad_hoc_without_its_team_and_requirements() -> None:
+    signed = with_cms(sign_bytes(machobytes.dylib(), "x", SignOptions(entitlements=ENTITLEMENTS)))
+    facts = verify_image(image_of(signed))
+    assert (facts.kind, facts.team_id, facts.unchecked) == ("cms", "TEAM123456", ("certificate chain",))
+    data = sign_bytes(signed, "x")
+    facts = verify_image(image_of(data))
+    assert (facts.kind, facts.team_id, facts.identifier) == ("adhoc", None, "com.example.x")
+    assert facts.runtime_version == "13.1.0"
+    assert blobs(data)[2] == EMPTY_REQUIREMENTS
+
+
+def test_main_binary_flag_is_set_for_executables_only() -> None:
+    plain = bytearray(machobytes.dylib())
+    struct.pack_into("<I", plain, 12, 2)
+    data = sign_bytes(bytes(plain), "tool")
+    assert directory(data)["exec_flags"] == 1
+    verify_image(image_of(data))
+
+
+def test_embedded_info_plist_names_and_seals_the_file() -> None:
+    plist = b'<plist version="1.0"><dict><key>CFBundleIdentifier</key><string>com.example.tool</string></dict></plist>'
+    data = sign_bytes(machobytes.dylib(text=plist).replace(b"__text", b"__info_plist"[:12], 1), "x")
+    assert len(data) % 16 == 0
+
+
+def test_no_room_for_the_load_command_is_an_error_with_numbers() -> None:
+    plain = bytearray(machobytes.dylib(room=0))
+    sign_bytes(bytes(plain), "x")
+    section = plain.index(b"__text")
+    offset = struct.unpack_from("<I", plain, section + 48)[0]
+    struct.pack_into("<I", plain, section + 48, offset - 8)
+    with pytest.raises(HeaderRoomError, match="needs 16 bytes for its load command, 8 are free"):
+        sign_bytes(bytes(plain), "x")
+
+
+def test_bytes_after_linkedit_are_an_error() -> None:
+    with pytest.raises(MachOError, match="5 bytes follow __LINKEDIT"):
+        sign_bytes(machobytes.dylib() + b"extra", "x")
+
+
+def test_linkedit_must_be_there_and_last() -> None:
+    plain = machobytes.dylib()
+    with pytest.raises(MachOError, match="no __LINKEDIT"):
+        sign_bytes(plain.replace(b"__LINKEDIT", b"__LINKWHAT"), "x")
+    moved = bytearray(plain)
+    struct.pack_into("<Q", moved, plain.index(b"__TEXT") + 16, 1 << 40)
+    with pytest.raises(MachOError, match="__TEXT stands behind __LINKEDIT"):
+        sign_bytes(bytes(moved), "x")
+
+
+def test_object_file_is_refused() -> None:
+    plain = bytearray(machobytes.dylib())
+    struct.pack_into("<I", plain, 12, 1)
+    with pytest.raises(MachOError, match="type OBJECT is not signed"):
+        sign_bytes(bytes(plain), "x")
+
+
+def test_misaligned_old_signature_is_moved_to_a_multiple_of_16() -> None:
+    data = bytearray(sign_bytes(machobytes.dylib(), "x"))
+    start, size = signature_place(data)
+    command = data.index(struct.pack("<3I", 0x1D, 16, start))
+    struct.pack_into("<2I", data, command + 8, start - 6, size + 6)
+    moved = data[: start - 6] + data[start:] + bytes(6)
+    with pytest.raises(SignatureError, match="not a multiple of 16"):
+        verify_image(image_of(moved))
+    again = sign_bytes(bytes(moved), "x")
+    assert signature_place(again)[0] == start
+    verify_image(image_of(again))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_each_slice_of_a_universal_file_is_signed_and_stays_aligned(tmp_path: Path, wide: bool) -> None:
+    path = tmp_path / "libx.dylib"
+    slices = [machobytes.dylib("x86_64", text=b"a" * 60000), machobytes.dylib("arm64", text=b"b" * 20000)]
+    path.write_bytes(machobytes.fat(*slices, wide=wide))
+    sign_file(path)
+    facts = verify_file(path)
+    assert [each.arch for each in facts] == ["x86_64", "arm64"]
+    assert len({each.identifier for each in facts}) == 1
+    data = path.read_bytes()
+    macho = parse_macho(data)
+    assert struct.unpack_from(">I", data)[0] == (0xCAFEBABF if wide else 0xCAFEBABE)
+    for entry, plain in zip(macho.fat, slices, strict=True):
+        assert entry.offset % 0x4000 == 0
+        thin = data[entry.offset : entry.offset + entry.size]
+        assert_hashes(thin)
+        assert thin[0x1000 : len(plain)] == plain[0x1000:]
+    assert macho.fat[-1].offset + macho.fat[-1].size == len(data)
+
+
+def test_universal_file_signed_again_is_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "libx.dylib"
+    path.write_bytes(machobytes.fat(machobytes.dylib("x86_64"), machobytes.dylib(signed=True)))
+    sign_private(path)
+    data = path.read_bytes()
+    sign_private(path)
+    assert path.read_bytes() == data
+
+
+def test_sign_file_writes_a_new_inode_with_the_old_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "libx.dylib"
+    path.write_bytes(machobytes.dylib())
+    path.chmod(0o751)
+    link = tmp_path / "link.dylib"
+    link.symlink_to(path.name)
+    inode = path.stat().st_ino
+    sign_file(link)
+    assert link.is_symlink()
+    assert path.stat().st_ino != inode
+    assert path.stat().st_mode & 0o777 == 0o751
+    assert sorted(tmp_path.iterdir()) == [path, link]
+    assert path.read_bytes() == sign_bytes(machobytes.dylib(), "link.dylib")
+
+
+def test_sign_file_to_another_place_leaves_the_input(tmp_path: Path) -> None:
+    path, output = tmp_path / "a.dylib", tmp_path / "libx.dylib"
+    path.write_bytes(machobytes.dylib())
+    sign_file(path, output=output)
+    assert path.read_bytes() == machobytes.dylib()
+    assert output.read_bytes() == sign_bytes(machobytes.dylib(), "libx.dylib")
+
+
+def test_failed_sign_file_leaves_the_original_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "libx.dylib"
+    path.write_bytes(machobytes.dylib() + b"extra")
+    with pytest.raises(MachOError):
+        sign_file(path)
+    assert path.read_bytes() == machobytes.dylib() + b"extra"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_file_errors_are_our_own(tmp_path: Path) -> None:
+    path = tmp_path / "libx.dylib"
+    with pytest.raises(MachOError, match="cannot be read"):
+        sign_file(path)
+    path.write_bytes(machobytes.dylib())
+    with pytest.raises(StoreError, match="cannot be written"):
+        sign_file(path, output=tmp_path / "missing" / "libx.dylib")
+
+
+def test_sign_private_keeps_the_inode_of_a_thin_file(tmp_path: Path) -> None:
+    path = tmp_path / "libx.dylib"
+    path.write_bytes(machobytes.dylib())
+    inode = path.stat().st_ino
+    sign_private(path)
+    assert path.stat().st_ino == inode
+    assert path.read_bytes() == sign_bytes(machobytes.dylib(), "libx.dylib")
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        # The examples in the comment of Apple's DiskRep::canonicalIdentifier, and the places where it turns.
+        ("libfrotz7.3.5.dylib", "libfrotz7-"),
+        ("mumble.77.plugin", "mumble.77"),
+        ("rumble.rb", "rumble-"),
+        ("foo.2.3.4", "foo.2"),
+        ("foo2.3", "foo2-"),
+        ("foo.9", "foo.9"),
+        ("7zip.4.dylib", "7zip.4"),
+        ("_C.cpython-312-darwin.so", "_C.cpython-312-darwin"),
+        ("libtorch_cpu.dylib", "libtorch_cpu-"),
+    ],
+)
+def test_identifier_is_derived_as_codesign_does(name: str, wanted: str) -> None:
+    image = image_of(machobytes.dylib())
+    suffix = f"55554944{image.uuid}" if wanted.endswith("-") else ""
+    assert default_identifier(image, name) == wanted + suffix
+
+
+def test_identifier_of_an_image_without_uuid_has_the_hash_of_its_commands() -> None:
+    plain = machobytes.dylib().replace(struct.pack("<2I", 0x1B, 24), struct.pack("<2I", 0x2A, 24))
+    image = image_of(plain)
+    digest = hashlib.sha1(plain[:28] + plain[32 : image.commands_end]).hexdigest()
+    assert default_identifier(image, "a.dylib") == f"a-{digest}"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (SignOptions(identifier=""), UsageError, "must not be empty"),
+        (SignOptions(identifier="a\0b"), UsageError, "must not be empty"),
+        (SignOptions(flags=0x8), UsageError, "unknown signature flags 0x8"),
+        (SignOptions(entitlements=b"<plist>"), SignatureError, "no XML property list"),
+        (SignOptions(entitlements=b"<plist><array/></plist>"), SignatureError, "no dictionary"),
+        (
+            SignOptions(entitlements=b"<plist><dict><key>a</key><real>1</real></dict></plist>"),
+            SignatureError,
+            "cannot hold a float",
+        ),
+        (
+            SignOptions(
+                entitlements=b"<plist><dict><key>a</key>" + b"<array>" * 999 + b"</array>" * 999 + b"</dict></plist>"
+            ),
+            SignatureError,
+            "cannot hold a list here",
+        ),
+        (SignOptions(requirements=b"\xfa\xde\x0c\x01\0\0\0\x0d\0\0\0\0"), SignatureError, "requirements are no blob"),
+    ],
+)
+def test_bad_options_are_errors(options: SignOptions, error: type[MacbuildError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        sign_bytes(machobytes.dylib(), "x", options)
+
+
+def test_malformed_old_signature_is_an_error_that_tells_how_to_ignore_it() -> None:
+    data = bytearray(machobytes.dylib(signed=True))
+    data[signature_place(data)[0]] = 0
+    with pytest.raises(SignatureError) as caught:
+        sign_bytes(bytes(data), "x")
+    assert caught.value.hint is not None
+    assert "--force" in caught.value.hint
+    verify_image(image_of(sign_bytes(bytes(data), "x", SignOptions(preserve=False))))
+
+
+def agile(text: bytes = b"\0" * 30000) -> bytes:
+    return sign_bytes(machobytes.dylib("x86_64", minos="10.9", text=text), "libx.dylib")
+
+
+@pytest.mark.parametrize("data", [machobytes.dylib(signed=True, text=b"x" * 30000), LLVM_DYLIB, agile()])
+def test_refresh_hashes_only_the_touched_pages(data: bytes) -> None:
+    edited = bytearray(data)
+    edited[4090:4100] = b"0123456789"
+    edited[0x3001] ^= 0xFF
+    expected = sign_bytes(bytes(edited), "x")
+    assert refresh(edited, image_of(data), [(4090, 4100), (0x3000, 0x3000)])
+    with pytest.raises(SignatureError, match="page 3 "):
+        verify_image(image_of(edited))
+    assert refresh(edited, image_of(edited), [(0x3001, 0x3002)])
+    assert bytes(edited) == expected
+    verify_image(image_of(edited))
+
+
+def test_refresh_works_inside_a_universal_file() -> None:
+    data = bytearray(machobytes.fat(machobytes.dylib("x86_64", signed=True), machobytes.dylib(signed=True)))
+    image = parse_macho(data).images[1]
+    data[image.offset + 0x3000] ^= 1
+    assert refresh(data, image, [(0x3000, 0x3001)])
+    for each in parse_macho(data).images:
+        verify_image(each)
+
+
+@pytest.mark.parametrize(
+    ("data", "touched"),
+    [
+        (machobytes.dylib(), (0, 8)),
+        (with_cms(agile()), (0, 8)),
+        (machobytes.dylib(signed=True), (0, 1 << 20)),
+        (machobytes.dylib(signed=True), (-1, 8)),
+        (machobytes.dylib(signed=True)[:-16] + b"\1" * 16, (0, 8)),
+        (machobytes.dylib(signed=True).replace(b"__LINKEDIT", b"__LINKWHAT", 1), (0, 4096)),
+    ],
+)
+def test_refresh_declines_what_it_cannot_mend_and_changes_nothing(data: bytes, touched: tuple[int, int]) -> None:
+    edited = bytearray(data)
+    expected = data.endswith(b"\1" * 16)
+    assert refresh(edited, image_of(edited), [touched]) is expected
+    assert bytes(edited) == data
+
+
+def test_two_processes_hash_as_one_does() -> None:
+    code = memoryview(b"".join(struct.pack("<I", number) * 1024 for number in range(8193)) + b"end")
+    one = b"".join(hashlib.sha256(code[at : at + 4096]).digest() for at in range(0, len(code), 4096))
+    assert hash_pages(code, 4096, HashType.SHA256) == one
+
+
+def test_reading_a_signature_tells_its_facts_without_hashing() -> None:
+    data = bytearray(machobytes.dylib(signed=True))
+    data[0x3000] ^= 1
+    facts = read_signature(image_of(data))
+    assert facts is not None
+    assert facts.cdhash == hashlib.sha256(blobs(data)[0]).hexdigest()[:40]
+    assert read_signature(image_of(machobytes.dylib())) is None
+
+
+def test_damaged_files_raise_only_our_errors() -> None:
+    base = agile(b"")
+    start, _ = signature_place(base)
+    spots = itertools.chain(range(image_of(base).commands_end), range(start, start + 600))
+    for position, value in itertools.product(spots, (0x00, 0xFF, 0x80)):
+        data = bytearray(base)
+        data[position] = value
+        for options in (SignOptions(), SignOptions(preserve=False)):
+            try:
+                signed = sign_bytes(bytes(data), "x", options)
+                read_signature(image_of(signed))
+            except MacbuildError:
+                continue
