@@ -8,17 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from macbuild.errors import AuditError, IntegrityError
+from macbuild.errors import AuditError
 from macbuild.events import Emit, Note, Progress
 from macbuild.plan import AuditSpec, FetchSpec, FixSpec, InstallSpec, MergeSpec, PackSpec, Plan, Step, UnpackSpec
 from macbuild.store import Store
-
-if TYPE_CHECKING:
-    from macbuild.package.manifest import FileRecord
 
 __all__ = ["Cancelled", "Context", "run_step"]
 
@@ -176,40 +173,25 @@ def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Pat
 
 def _pack(step: Step, spec: PackSpec, stage: Path, report: Path, context: Context, work: Path) -> str:
     from macbuild.files import hash_file  # noqa: PLC0415
+    from macbuild.macho.file import is_macho  # noqa: PLC0415
+    from macbuild.macho.verify import verify_file  # noqa: PLC0415
     from macbuild.package.describe import describe  # noqa: PLC0415
     from macbuild.package.manifest import complete, record_tree  # noqa: PLC0415
     from macbuild.package.sbom import sbom  # noqa: PLC0415
-    from macbuild.package.tarball import pack  # noqa: PLC0415
+    from macbuild.package.tarball import pack, verify_tarball  # noqa: PLC0415
 
     artifact = work / f"{spec.name}.tar.gz"
     records = record_tree(stage, context.jobs)
     meter = context.meter(step.id, "packing")
     pack(stage, artifact, top=spec.name, epoch=spec.epoch, jobs=context.jobs, progress=meter)
-    _verify_inside(step, spec, artifact, records, context)
+    # Every member has the bytes of the stage, so what is verified in the stage now holds inside the artifact too.
+    verify_tarball(artifact, {record.path: record for record in records}, top=spec.name)
+    for record in records:
+        if record.link is None and is_macho(stage / record.path):
+            verify_file(stage / record.path)
     size, sha256 = hash_file(artifact)
     contents = describe(spec, stage, json.loads(report.read_text("utf-8")), records, size=size, sha256=sha256)
     text = sbom(contents, license=spec.recipe.license, epoch=spec.epoch)
     (work / f"{spec.name}.cdx.json").write_text(text, "utf-8")
     (work / "entry.json").write_bytes(msgspec.json.encode(complete(contents, text)))
     return f"{artifact.name}, {size / 1e6:.1f} MB"
-
-
-def _verify_inside(step: Step, spec: PackSpec, artifact: Path, records: Sequence[FileRecord], context: Context) -> None:
-    """Unpack the artifact as a user does; every file must be the audited one, every signature must verify again."""
-    from macbuild.fetch.unpack import unpack  # noqa: PLC0415
-    from macbuild.files import remove_tree  # noqa: PLC0415
-    from macbuild.macho.file import is_macho  # noqa: PLC0415
-    from macbuild.macho.verify import verify_file  # noqa: PLC0415
-    from macbuild.package.manifest import record_tree  # noqa: PLC0415
-
-    inside = artifact.parent / "inside"
-    unpack(artifact, inside, progress=context.meter(step.id, "verifying"))
-    if [path.name for path in inside.iterdir()] != [spec.name]:
-        raise IntegrityError("has more than its one top folder", where=artifact.name)
-    top = inside / spec.name
-    if record_tree(top, context.jobs) != list(records):
-        raise IntegrityError("does not hold the files that were packed", where=artifact.name)
-    for record in records:
-        if record.link is None and is_macho(top / record.path):
-            verify_file(top / record.path)
-    remove_tree(inside)

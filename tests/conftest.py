@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -21,6 +22,13 @@ REQUESTS = {
     "onnxruntime-1.23.2-x86_64": ("onnxruntime==1.23.2", "macosx_13_0_x86_64"),
     "onnxruntime-1.23.2-arm64": ("onnxruntime==1.23.2", "macosx_13_0_arm64"),
 }
+
+
+def cache_folder() -> Path:
+    """Return the folder that outlives a test run: inputs from the registries, and the store of the e2e tests."""
+    folder = Path(os.environ.get("MACBUILD_TEST_CACHE") or platformdirs.user_cache_path("macbuild-tests"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @dataclass(frozen=True)
@@ -78,9 +86,20 @@ class Zig:
 @pytest.fixture(scope="session")
 def wheels() -> Wheels:
     """Real macOS wheels by name, as `torch-2.13.0-arm64`."""
-    folder = Path(os.environ.get("MACBUILD_TEST_CACHE") or platformdirs.user_cache_path("macbuild-tests"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return Wheels(folder)
+    return Wheels(cache_folder())
+
+
+def program(name: str, package: str) -> str:
+    """Return the path of a program; on Debian as root, install the package that has it if it is missing."""
+    with FileLock(cache_folder() / "apt.lock"):
+        if shutil.which(name) is None and shutil.which("apt-get"):
+            environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+            subprocess.run(["apt-get", "update", "-q"], check=False, capture_output=True)
+            install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", package]
+            subprocess.run(install, check=False, capture_output=True, env=environment)
+    found = shutil.which(name)
+    assert found is not None, f"the tests need {name}; install the package {package}"
+    return found
 
 
 @pytest.fixture(scope="session")

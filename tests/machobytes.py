@@ -52,9 +52,9 @@ def code_directory(content: bytes, identifier: str, text_size: int, flags: int =
     pages = [hashlib.sha256(content[at : at + 4096]).digest() for at in range(0, len(content), 4096)]
     hash_offset = 88 + len(name)
     directory = struct.pack(
-        ">9I4BI4I4Q",
+        ">9I4B4I4Q",
         *(0xFADE0C02, hash_offset + 32 * len(pages), 0x20400, flags, hash_offset, 88, 0, len(pages), len(content)),
-        *(32, 2, 0, 12, 0, 0, 0, 0, 0, 0, 0, text_size, 0),
+        *(32, 2, 0, 12, 0, 0, 0, 0, 0, 0, text_size, 0),
     )
     directory += name + b"".join(pages)
     blob = struct.pack(">5I", 0xFADE0CC0, 20 + len(directory), 1, 0, 20) + directory

@@ -278,7 +278,7 @@ def _verify(image: Image) -> str | None:
 def _build_paths(image: Image, prefixes: list[str]) -> tuple[str, ...]:
     """Return the paths in the C strings of an image that start with one of the prefixes."""
     starts = b"|".join(re.escape(prefix.encode()) for prefix in prefixes)
-    pattern = re.compile(rb"(?:(?<![\w./@}%-])|(?<=-[IL]))(?:" + starts + rb")[\w./+@%=~-]{2,}")
+    pattern = re.compile(rb"(?:(?<![\w./@}%-])|(?<=-[IL]))(?:" + starts + rb")[\w./+@%=~-]+")
     found: dict[bytes, None] = {}
     budget = image.size  # Sections that overlap each other must not multiply the work.
     for section in (section for segment in image.segments for section in segment.sections):

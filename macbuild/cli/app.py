@@ -39,7 +39,7 @@ app.add_typer(macho.app, name="macho")
 @app.callback()
 def _main(
     *,
-    version: bool = typer.Option(default=False, help="Show the version and exit."),
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     if version:
         typer.echo(f"macbuild {macbuild.__version__}")

@@ -92,6 +92,10 @@ def _nodes(folder: Path, prefix: str) -> Iterator[Node]:
             yield Node(name, status.st_mode, 0, "", io.BytesIO)
             yield from _nodes(path, f"{name}/")
         elif stat.S_ISREG(status.st_mode):
-            yield Node(name, status.st_mode, status.st_size, "", partial(path.open, "rb"))
+            yield Node(name, status.st_mode, status.st_size, "", partial(_open, path))
         else:
             raise FetchError("neither a file nor a folder nor a symbolic link", where=path)
+
+
+def _open(path: Path) -> BinaryIO:
+    return path.open("rb")

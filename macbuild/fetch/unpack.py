@@ -220,6 +220,7 @@ class _Crew:
                     thread.join()
         if self._failures:
             raise self._failures[0]
+        progress(total, total)
 
     def _run_share(self, slot: int, share: list[ZipEntry]) -> None:
         def count(size: int) -> None:

@@ -301,8 +301,8 @@ def parse_signature(data: bytes, where: object) -> Signature:
     _check_tiling(data[:length], 12 + 8 * count, blobs, where)
     found = [blob for blob in blobs if _SLOT_MAGICS.get(blob.slot) == Magic.CODE_DIRECTORY]
     directories = tuple(_parse_code_directory(blob, where) for blob in sorted(found, key=lambda blob: blob.slot))
-    if not directories or directories[0].blob.slot != Slot.CODE_DIRECTORY:
-        raise SignatureError("the code signature has no code directory", where=where)
+    if not directories or [each.blob.slot for each in directories] != [0, *ALTERNATES][: len(directories)]:
+        raise SignatureError("the code signature has no code directory, or in the wrong slot", where=where)
     return Signature(length, blobs, directories)
 
 

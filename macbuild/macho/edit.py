@@ -70,7 +70,8 @@ def edit_file(path: Path, edits: Edits, *, output: Path | None = None, archs: fr
 def edit_private(path: Path, edits: Edits, *, archs: frozenset[str] | None = None) -> bool:
     """Edit a Mach-O file in place: for files just unpacked into a private folder, which nobody can have executed.
 
-    What it does to the signature, its parameters and its errors are those of `edit_file`.
+    What it does to the signature, its parameters and its errors are those of `edit_file`. It is untouched where the
+    edit is refused, but of no worth if writing or signing it anew fails.
     """
     plans = _plan(path, edits, archs)
     if plans:
@@ -89,6 +90,8 @@ def _plan(path: Path, edits: Edits, archs: frozenset[str] | None) -> list[SliceP
 def _selected(file: MachOFile, archs: frozenset[str] | None) -> list[Image]:
     if archs is None:
         return list(file.images)
+    if not archs:
+        raise MachOError("no slice is chosen", where=file.where, hint=f"there are: {', '.join(file.archs)}")
     if absent := sorted(archs - set(file.archs)):
         raise MachOError(f"has no slice {absent[0]}; there: {', '.join(file.archs)}", where=file.where)
     return [image for image in file.images if image.arch in archs]

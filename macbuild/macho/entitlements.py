@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from macbuild.errors import SignatureError
+from macbuild.macho.codesign import ExecFlag
 
-__all__ = ["entitlements_der", "load_plist"]
+__all__ = ["entitlements_der", "exec_flags", "load_plist"]
 
 MAX_DEPTH = 32
+_NAME = "property list of the entitlements"
+_EXEC_FLAGS = {
+    "get-task-allow": ExecFlag.ALLOW_UNSIGNED,
+    "run-unsigned-code": ExecFlag.ALLOW_UNSIGNED,
+    "com.apple.private.cs.debugger": ExecFlag.DEBUGGER,
+    "dynamic-codesigning": ExecFlag.JIT,
+    "com.apple.private.skip-library-validation": ExecFlag.SKIP_LIBRARY_VALIDATION,
+    "com.apple.private.amfi.can-load-cdhash": ExecFlag.CAN_LOAD_CDHASH,
+    "com.apple.private.amfi.can-execute-cdhash": ExecFlag.CAN_EXEC_CDHASH,
+}
 
 
 def load_plist(data: bytes, what: str, where: object) -> dict[str, object]:
@@ -34,8 +45,14 @@ def entitlements_der(xml: bytes, where: object) -> bytes:
     Source: an APPLICATION 16 that holds the version 1 and a CONTEXT 16 of sorted pairs, as Apple's CoreEntitlements
     defines it.
     """
-    entitlements = load_plist(xml, "property list of the entitlements", where)
+    entitlements = load_plist(xml, _NAME, where)
     return _der(0x70, _der(0x02, b"\1") + _der_value(entitlements, MAX_DEPTH, where))
+
+
+def exec_flags(xml: bytes, where: object) -> int:
+    """Return the flags of the executable segment that entitlements bring, as Apple's codesign derives them."""
+    entitlements = load_plist(xml, _NAME, where)
+    return sum({flag for name, flag in _EXEC_FLAGS.items() if entitlements.get(name) is True})
 
 
 def _der_value(value: object, depth: int, where: object) -> bytes:

@@ -139,7 +139,7 @@ def _refuse_absent(images: Sequence[Image], edits: Edits, where: str) -> None:
         [rpath for image in images for rpath in image.rpaths],
     )
     if edits.id is not None and not any(image.id for image in images):
-        raise MachOError(f"only a dylib has an id; there: {images[0].kind}", where=where)
+        raise MachOError(f"has no id to set; there: {images[0].kind}", where=where, hint="only a dylib has an id")
     if edits.minos is not None or edits.sdk is not None:
         commands = [(image, command) for image in images for command in image.commands]
         if not any(_version_offset(image, command) for image, command in commands):

@@ -30,7 +30,7 @@ from macbuild.macho.codesign import (
     parse_signature,
 )
 from macbuild.macho.constants import FAT_MAGIC, FAT_MAGIC_64, LC, Cpu, FileType, Platform
-from macbuild.macho.entitlements import entitlements_der, load_plist
+from macbuild.macho.entitlements import entitlements_der, exec_flags, load_plist
 from macbuild.macho.file import FatSlice, open_macho
 from macbuild.macho.image import HEADER_SIZE, Image, Segment
 from macbuild.macho.newfile import copy_range, new_file, os_errors
@@ -338,10 +338,10 @@ class _Request:
     @property
     def exec_flags(self) -> int:
         """Flags of the executable segment."""
-        flags = ExecFlag.MAIN_BINARY if self.image.filetype == FileType.EXECUTE else 0
-        if self.options.entitlements is not None or self.old is None:
-            return flags
-        return flags | (self.old.main.exec_flags & ~ExecFlag.MAIN_BINARY)
+        if self.image.filetype != FileType.EXECUTE:
+            return 0
+        xml = self.components.get(Slot.ENTITLEMENTS)
+        return ExecFlag.MAIN_BINARY | (exec_flags(xml[8:], self.image.where) if xml else 0)
 
     @property
     def runtime(self) -> int:

@@ -17,6 +17,7 @@ from macbuild.macho.codesign import (
     parse_signature,
 )
 from macbuild.macho.constants import Cpu, FileType
+from macbuild.macho.entitlements import exec_flags
 from macbuild.macho.file import open_macho
 from macbuild.macho.image import Image, Section
 from macbuild.macho.pages import hash_pages
@@ -175,8 +176,10 @@ def _check_executable_segment(signature: Signature, image: Image) -> None:
     is_main = bool(directory.exec_flags & ExecFlag.MAIN_BINARY)
     if is_main != (image.filetype == FileType.EXECUTE):
         raise SignatureError("the main binary flag does not fit the file type", where=image.where)
-    if directory.exec_flags & ~ExecFlag.MAIN_BINARY and signature.entitlements is None:
-        raise SignatureError("executable segment flags without entitlements", where=image.where)
+    further = directory.exec_flags & ~ExecFlag.MAIN_BINARY
+    xml = signature.entitlements
+    if further and (xml is None or further & ~exec_flags(xml, image.where)):
+        raise SignatureError("executable segment flags without the entitlements for them", where=image.where)
 
 
 def _check_special_slots(directory: CodeDirectory, signature: Signature, image: Image) -> None:
@@ -192,8 +195,10 @@ def _check_special_slots(directory: CodeDirectory, signature: Signature, image: 
             raise SignatureError(
                 f"{_slot_name(slot)} does not match its {directory.hash_type.label} hash", where=image.where
             )
-    for slot in sealed.keys() - found.keys() - _OUTSIDE.keys():
-        raise SignatureError(f"{_slot_name(slot)} is sealed, but missing", where=image.where)
+    for slot in sealed.keys() - found.keys():
+        # What a bundle seals is not here to be hashed; but no hash is mostly zeros, as a damaged empty slot is.
+        if slot not in _OUTSIDE or sealed[slot].count(0) > len(sealed[slot]) // 2:
+            raise SignatureError(f"{_slot_name(slot)} is sealed, but missing", where=image.where)
 
 
 def _slot_name(slot: int) -> str:

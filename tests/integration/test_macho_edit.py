@@ -55,10 +55,14 @@ def libraries(path: Path) -> list[str]:
     return [library.name for library in binary.libraries]
 
 
+def name_of(thing: object) -> str:
+    return str(getattr(thing, "name", ""))
+
+
 def bindings(path: Path) -> list[tuple[int, str, str]]:
     """Return address, symbol and library name of each binding, in file order."""
     binary = parse(path)
-    return [(item.address, item.symbol.name, item.library.name if item.has_library else "") for item in binary.bindings]
+    return [(item.address, name_of(item.symbol), name_of(item.library)) for item in binary.bindings]
 
 
 def undefined(path: Path) -> list[tuple[bytes, str]]:

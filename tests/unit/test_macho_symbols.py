@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Mapping, Sequence
 
@@ -77,7 +78,7 @@ def replace_command(data: bytes, old: int, command: bytes) -> bytes:
     raise AssertionError(f"no command {old:#x}")
 
 
-def with_payload(kind: int, payload: bytes, *, symbols_too: bool = False) -> Image:
+def with_payload(kind: int, payload: bytes) -> Image:
     """Return an image whose export trie command became a linkedit_data_command of another kind."""
     data = machobytes.dylib()
     command = struct.pack("<4I", kind, 16, len(data), len(payload))
@@ -143,10 +144,8 @@ def test_a_trie_gives_back_the_names_and_flags_that_were_written(flags: dict[byt
 @example(b"\x00\xff")
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_give_exports_or_an_error(data: bytes) -> None:
-    try:
-        read_trie(data)
-    except MachOError as error:
-        assert "export trie" in error.message
+    with contextlib.suppress(MachOError):
+        assert read_trie(data).weak <= read_trie(data).names
 
 
 def test_every_truncation_of_a_trie_is_an_error() -> None:
@@ -287,10 +286,8 @@ def test_broken_bind_opcodes_are_an_error(bind: bytes, words: str) -> None:
 @settings(max_examples=200, deadline=None)
 def test_any_bytes_as_bind_opcodes_or_fixups_give_imports_or_an_error(data: bytes) -> None:
     for hostile in (with_dyld_info(bind=data), with_payload(CHAINED, data)):
-        try:
-            read_imports(hostile)
-        except MachOError as error:
-            assert error.where is not None
+        with contextlib.suppress(MachOError):
+            assert len(read_imports(hostile)) <= len(data)
 
 
 def test_imports_come_from_the_symbol_table_where_there_is_no_binding() -> None:

@@ -147,10 +147,6 @@ def _operation(request: Request) -> Callable[[str, Request], None]:
 
 
 def _check_sign_options(options: dict[str, str]) -> None:
-    if options["sign"] != "-":
-        raise UsageError(
-            f"{options['sign']}: no identity found; only ad hoc signatures can be made here, with --sign -"
-        )
     if options.get("timestamp", "none") != "none":
         raise UsageError("an ad hoc signature has no timestamp: leave --timestamp out or say --timestamp=none")
     if "architecture" in options:
@@ -327,7 +323,7 @@ def _facts(macho: MachOFile, image: Image, signature: Signature, verbose: int) -
     best = signature.best
     yield f"Identifier={best.identifier}"
     yield f"Format={_format(macho)}"
-    names = ",".join(label for flag, label in _FLAG_LABELS.items() if best.flags & flag) or "none"
+    names = ",".join(label for flag, label in sorted(_FLAG_LABELS.items()) if best.flags & flag) or "none"
     yield (
         f"CodeDirectory v={best.version:x} size={len(best.blob.data)} flags={best.flags:#x}({names})"
         f" hashes={best.code_count}+{best.special_count} location=embedded"

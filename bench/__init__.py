@@ -1,0 +1,1 @@
+"""Each number that the documentation claims, as a command: `python -m bench`."""

@@ -1,0 +1,45 @@
+"""What is measured: the real LibTorch, which macbuild itself brings into its store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["PYTHON", "libtorch_dylib", "libtorch_stage", "macbuild", "tool"]
+
+PYTHON = sys.executable
+
+
+def macbuild(*arguments: str) -> list[str]:
+    """Return the command line of the installed `macbuild`, as a user starts it."""
+    return [str(Path(PYTHON).with_name("macbuild")), *arguments]
+
+
+def tool(name: str) -> str:
+    """Return the path of a program that is compared with, or say how to install it."""
+    for candidate in (name, *(f"{name}-{version}" for version in range(25, 13, -1))):
+        found = shutil.which(candidate)
+        if found:
+            return found
+    raise SystemExit(f"{name} is not on the PATH; on Debian: apt-get install llvm")
+
+
+@lru_cache
+def _results() -> dict[str, Path]:
+    subprocess.run(macbuild("build", "libtorch@2.13.0", "--arch", "arm64", "--dist", "dist", "-q"), check=True)
+    answer = subprocess.run(macbuild("cache", "list", "--json"), check=True, capture_output=True, text=True)
+    return {row["step"]: Path(row["path"]) for row in json.loads(answer.stdout)["results"]}
+
+
+def libtorch_dylib() -> Path:
+    """Return libtorch_cpu.dylib of LibTorch 2.13.0 for arm64 as its vendor made it: 338 MB, linker-signed."""
+    return _results()["libtorch-2.13.0-macos-arm64/unpack"] / "tree/torch/lib/libtorch_cpu.dylib"
+
+
+def libtorch_stage() -> Path:
+    """Return the repaired tree of LibTorch 2.13.0 for arm64."""
+    return _results()["libtorch-2.13.0-macos-arm64/fix"] / "stage"

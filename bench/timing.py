@@ -1,0 +1,54 @@
+"""Paired timings: two commands in turns, so that a drift of the machine's speed hits both."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Row", "command", "compare"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured row of the performance budget: seconds of ours and of the other, their ratio, the most it may be."""
+
+    name: str
+    against: str
+    ours: float
+    other: float
+    budget: float
+    note: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Ours divided by the other."""
+        return self.ours / self.other
+
+    @property
+    def holds(self) -> bool:
+        """Whether the budget holds."""
+        return self.ratio <= self.budget
+
+
+def command(arguments: Sequence[str], prepare: Callable[[], object] | None = None) -> Callable[[], float]:
+    """Return a function that runs a command, preparation not counted, and returns its wall time in seconds."""
+
+    def run() -> float:
+        if prepare is not None:
+            prepare()
+        start = time.perf_counter()
+        subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return time.perf_counter() - start
+
+    return run
+
+
+def compare(ours: Callable[[], float], other: Callable[[], float], rounds: int) -> tuple[float, float]:
+    """Run both in turns after one warm-up and return the medians, in seconds."""
+    ours()
+    other()
+    pairs = [(ours(), other()) for _ in range(rounds)]
+    return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)

@@ -1,0 +1,156 @@
+"""What an artifact is: its facts, its sizes, what it was made from and what it needs at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from macbuild.make import Made
+from macbuild.package.manifest import ArtifactEntry, Dependency, FileRecord
+from macbuild.report.markup import Cell, Column, Html, clip, count, duration, el, join, percent, size, table
+from macbuild.report.treemap import Part, by_folder, largest, percent_of, treemap
+
+__all__ = ["artifact", "unpacked"]
+
+_FILES = 12
+_FOLDERS = 12
+_LIBRARIES = (".dylib", ".so")
+_MOST_LIBRARIES = 60
+_LONGEST_NAME = 300
+
+
+def unpacked(entry: ArtifactEntry) -> int:
+    """Return the bytes of all files in an artifact."""
+    return sum(record.size or 0 for record in entry.files)
+
+
+def artifact(made: Made, anchor: str) -> Html:
+    """Return the section about an artifact.
+
+    Parameters
+    ----------
+    made
+        The artifact and how it came about.
+    anchor
+        Id of the section in the page.
+    """
+    entry = made.entry
+    return el(
+        "article",
+        el("h3", entry.file, id=anchor),
+        _facts(made),
+        el("h4", "Where the bytes are"),
+        treemap(entry.file, entry.files),
+        el("div", _files(entry), _folders(entry), class_="pair"),
+        el("h4", "What it needs at run time"),
+        _needs(entry),
+        el("h4", "What it was made from"),
+        _sources(entry),
+        class_="card",
+    )
+
+
+def _facts(made: Made) -> Html:
+    entry = made.entry
+    links = sum(record.link is not None for record in entry.files)
+    files = count(len(entry.files) - links, "file") + (f" and {count(links, 'link')}" if links else "")
+    spent = f", {duration(made.seconds)} of work in this run" if made.seconds else ""
+    tools = ", ".join(f"{name} {version}" for name, version in entry.tools.items())
+    facts = [
+        ("Component", f"{entry.component} {entry.component_version}"),
+        ("Architecture", entry.target.arch),
+        ("Minimum macOS", entry.minimum_macos),
+        ("Size", f"{size(entry.size)} packed, {size(unpacked(entry))} unpacked"),
+        ("Content", files),
+        ("State", f"{made.state}{spent}"),
+        ("Made with", tools),
+        ("SHA-256", el("code", entry.sha256)),
+        ("SBOM", join([entry.sbom.file, " ", el("code", entry.sbom.sha256)])),
+    ]
+    wide = {"SHA-256", "SBOM"}
+    rows = [
+        el("div", el("dt", name), el("dd", value), class_="wide" if name in wide else None) for name, value in facts
+    ]
+    return el("dl", *rows, class_="facts")
+
+
+def _files(entry: ArtifactEntry) -> Html:
+    return _bars(f"The largest of {count(len(entry.files), 'file')}", "File", largest(entry.files, _FILES), entry)
+
+
+def _folders(entry: ArtifactEntry) -> Html:
+    return _bars("By folder", "Folder", by_folder(entry.files, 2, _FOLDERS), entry)
+
+
+def _bars(caption: str, name: str, found: Sequence[Part], entry: ArtifactEntry) -> Html:
+    whole = unpacked(entry)
+    most = max((part.size for part in found), default=0) or 1
+    rows: list[list[str | Cell]] = []
+    for part in found:
+        bar = el("svg", el("rect", width=percent(part.size / most), height="100%", rx=2), aria_hidden="true")
+        files = "" if part.files == 1 else el("span", f" {count(part.files, 'file')}", class_="quiet")
+        label = join([clip(part.name, _LONGEST_NAME), files, bar])
+        rows.append([Cell(label, "path"), size(part.size), percent_of(part.size, whole)])
+    columns = [Column(name), Column("Size", "number"), Column("Share", "number")]
+    return el("div", table(caption, columns, [("", rows)]), class_="bars")
+
+
+def _needs(entry: ArtifactEntry) -> Html:
+    inside = [record for record in entry.files if record.link is None and record.path.endswith(_LIBRARIES)]
+    system = [dependency for dependency in entry.dependencies if dependency.kind == "system"]
+    components = [dependency for dependency in entry.dependencies if dependency.kind == "component"]
+    frameworks = [dependency for dependency in system if ".framework/" in dependency.name]
+    libraries = [dependency for dependency in system if ".framework/" not in dependency.name]
+    groups = [
+        ("Other components", components),
+        ("Frameworks of macOS", frameworks),
+        ("Libraries of macOS", libraries),
+    ]
+    boxes = [_group(f"{name} ({len(found)})", list(map(_needed, found))) for name, found in groups if found]
+    if not boxes:
+        boxes = [el("p", "Nothing.", class_="quiet")]
+    own = _group(f"Libraries in the artifact ({len(inside)})", list(map(_library, inside)))
+    arrow = el("p", el("span", "need", class_="arrow"))
+    return el("div", el("div", own), arrow, el("div", *boxes), class_="needs")
+
+
+def _group(title: str, items: Sequence[Html]) -> Html:
+    shown = items[:_MOST_LIBRARIES]
+    more = [el("li", f"and {len(items) - len(shown):,} more", class_="quiet")] if len(items) > len(shown) else []
+    return join([el("h5", title), el("ul", *shown, *more, class_="chips")])
+
+
+def _library(record: FileRecord) -> Html:
+    name = PurePosixPath(record.path).name
+    small = el("span", f" {size(record.size or 0)}", class_="quiet")
+    return el("li", clip(name, _LONGEST_NAME), small, title=clip(record.path, _LONGEST_NAME))
+
+
+def _needed(dependency: Dependency) -> Html:
+    """Return a chip: a framework by its name, a library by its file, a component by its name; the path as a hint."""
+    path = PurePosixPath(dependency.name)
+    framework = next((part for part in path.parts if part.endswith(".framework")), None)
+    name = framework.removesuffix(".framework") if framework else path.name
+    version = el("span", f" {dependency.version}", class_="quiet") if dependency.version else ""
+    return el("li", clip(name, _LONGEST_NAME), version, title=clip(dependency.name, _LONGEST_NAME))
+
+
+def _sources(entry: ArtifactEntry) -> Html:
+    rows: list[list[str | Cell]] = [
+        [
+            source.name,
+            Cell(clip(source.request, 4 * _LONGEST_NAME), "path"),
+            Cell(source.file, "path"),
+            size(source.size),
+            el("code", source.sha256),
+        ]
+        for source in entry.sources
+    ]
+    columns = [
+        Column("Source"),
+        Column("Asked for"),
+        Column("File"),
+        Column("Size", "number"),
+        Column("SHA-256"),
+    ]
+    return el("div", table("Sources", columns, [("", rows)]), class_="stack")

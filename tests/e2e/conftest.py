@@ -1,0 +1,78 @@
+"""The main job, run once for each architecture as a user runs it, on the real inputs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tests.conftest import cache_folder
+
+ROOT = Path(__file__).parents[2]
+ARTIFACTS = {
+    "arm64": ("libtorch-2.13.0-macos-arm64", "onnxruntime-1.30.0-macos-arm64"),
+    "x86_64": ("libtorch-2.2.2-macos-x86_64", "onnxruntime-1.23.2-macos-x86_64"),
+    "universal2": ("libtorch-2.2.2-macos-universal2", "onnxruntime-1.23.2-macos-universal2"),
+}
+
+
+@dataclass
+class Macbuild:
+    """The installed command with a store of its own."""
+
+    cache: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def start(self, *arguments: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
+        """Start the command and return the running process."""
+        return subprocess.Popen(
+            [str(Path(sys.executable).with_name("macbuild")), *arguments],
+            cwd=cwd,
+            env={**os.environ, "MACBUILD_CACHE_DIR": str(self.cache), **self.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments: str, cwd: Path = ROOT, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end and check its exit code."""
+        process = self.start(*arguments, cwd=cwd)
+        out, err = process.communicate()
+        assert process.returncode == code, f"exit {process.returncode}, not {code}\n{out}\n{err}"
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+@pytest.fixture(scope="session")
+def macbuild() -> Macbuild:
+    """The command with the store that the e2e tests share; it holds what registries gave, so they are asked once."""
+    return Macbuild(cache_folder() / "store")
+
+
+@pytest.fixture(scope="session")
+def dist(macbuild: Macbuild, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the artifacts of all three architectures."""
+    folder = tmp_path_factory.mktemp("dist")
+    with FileLock(cache_folder() / "dist.lock"):
+        for arch in ARTIFACTS:
+            macbuild("all", "--arch", arch, "--dist", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mirror(macbuild: Macbuild, dist: Path) -> Path:
+    """A mirror folder with every pinned file, so that runs with an empty store ask no registry."""
+    del dist
+    folder = cache_folder() / "mirror"
+    folder.mkdir(exist_ok=True)
+    for path in macbuild.cache.glob("results/*/*/*.whl"):
+        if not (folder / path.name).exists():
+            shutil.copyfile(path, folder / f"{path.name}.partial")
+            (folder / f"{path.name}.partial").replace(folder / path.name)
+    return folder

@@ -1,0 +1,171 @@
+"""What comes out of the main job, read back with other people's tools."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import lief
+import pytest
+
+from tests.e2e.conftest import ARTIFACTS, Macbuild
+
+NAMES = [(arch, name) for arch, names in ARTIFACTS.items() for name in names]
+
+
+@pytest.fixture(scope="module")
+def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All artifacts, unpacked by GNU tar."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    for _, name in NAMES:
+        subprocess.run(["tar", "-C", str(folder), "-xzf", str(dist / f"{name}.tar.gz")], check=True)
+    return folder
+
+
+def slices(root: Path) -> Iterator[tuple[Path, lief.MachO.Binary]]:
+    """Yield every slice of every Mach-O file below a folder, as LIEF sees it."""
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and not path.is_symlink() and lief.is_macho(str(path)):
+            parsed = lief.MachO.parse(str(path))
+            assert parsed is not None
+            yield from ((path, parsed.at(index)) for index in range(parsed.size))
+
+
+def code_hashes_match(content: bytes, start: int, size: int) -> bool:
+    """Compute the page hashes of a signature again, straight from the format, with no code of macbuild."""
+    blob = content[start : start + size]
+    count = struct.unpack_from(">I", blob, 8)[0]
+    directories = 0
+    for index in range(count):
+        at = struct.unpack_from(">I", blob, 16 + 8 * index)[0]
+        if struct.unpack_from(">I", blob, at)[0] != 0xFADE0C02:
+            continue
+        directories += 1
+        hash_offset, _, special, code, limit = struct.unpack_from(">5I", blob, at + 16)
+        hash_size, hash_type, _, page = struct.unpack_from(">4B", blob, at + 36)
+        hasher = {1: hashlib.sha1, 2: hashlib.sha256}[hash_type]
+        assert limit == start
+        assert code == -(-limit // (1 << page))
+        for number in range(code):
+            stop = min((number + 1) << page, limit)
+            slot = at + hash_offset + number * hash_size
+            if hasher(content[number << page : stop]).digest() != blob[slot : slot + hash_size]:
+                return False
+        del special
+    return directories > 0
+
+
+@pytest.mark.parametrize(("arch", "name"), NAMES)
+def test_no_id_dependency_or_rpath_leads_out_of_the_artifact(unpacked: Path, arch: str, name: str) -> None:
+    found = list(slices(unpacked / name))
+    assert found
+    for path, binary in found:
+        for library in binary.libraries:
+            assert library.name.startswith(("@rpath/", "/usr/lib/", "/System/Library/")), (path, library.name)
+        rpaths = [command.path for command in binary.rpaths]
+        assert len(rpaths) == len(set(rpaths)), (path, rpaths)
+        assert all(rpath.startswith("@loader_path") for rpath in rpaths), (path, rpaths)
+        for library in binary.libraries:
+            if library.name.startswith("@rpath/") and library.command != lief.MachO.LoadCommand.TYPE.ID_DYLIB:
+                places = [path.parent / rpath.replace("@loader_path", ".") for rpath in rpaths]
+                assert any((place / library.name[7:]).exists() for place in places), (path, library.name)
+    types = {"arm64": {"ARM64"}, "x86_64": {"X86_64"}, "universal2": {"ARM64", "X86_64"}}[arch]
+    assert {binary.header.cpu_type.name for _, binary in found} == types
+
+
+@pytest.mark.parametrize(("arch", "name"), NAMES)
+def test_every_slice_is_signed_by_an_independent_computation(unpacked: Path, arch: str, name: str) -> None:
+    del arch
+    for path, binary in slices(unpacked / name):
+        signature = binary.code_signature
+        assert signature is not None, path
+        content = path.read_bytes()[binary.fat_offset :]
+        assert signature.data_offset % 16 == 0
+        assert code_hashes_match(content, signature.data_offset, signature.data_size), path
+
+
+@pytest.mark.parametrize(("arch", "name"), NAMES)
+def test_manifest_tells_the_truth(dist: Path, unpacked: Path, arch: str, name: str) -> None:
+    manifest = json.loads((dist / "manifest.json").read_text())
+    schema = json.loads((Path(__file__).parents[2] / "macbuild/package/manifest.schema.json").read_text())
+    jsonschema.validate(manifest, schema)
+    (entry,) = [row for row in manifest["artifacts"] if row["file"] == f"{name}.tar.gz"]
+    assert entry["target"]["arch"] == arch
+    assert entry["audit"]["ok"] is True
+    artifact = dist / entry["file"]
+    assert entry["size"] == artifact.stat().st_size
+    assert entry["sha256"] == hashlib.sha256(artifact.read_bytes()).hexdigest()
+    listed = {row["path"]: row for row in entry["files"]}
+    below = {str(path.relative_to(unpacked / name)) for path in (unpacked / name).rglob("*") if not path.is_dir()}
+    assert set(listed) == below
+    for path, row in listed.items():
+        if "sha256" in row:
+            assert hashlib.sha256((unpacked / name / path).read_bytes()).hexdigest() == row["sha256"]
+    oldest = [tuple(binary.minimum_os if hasattr(binary, "minimum_os") else minos(binary)) for _, binary in
+              slices(unpacked / name)]  # fmt: skip
+    assert max(oldest) == (*map(int, entry["minimum_macos"].split(".")), 0, 0)[:3]
+
+
+def minos(binary: lief.MachO.Binary) -> tuple[int, int, int]:
+    """Return the minimum macOS of a slice as LIEF reads it."""
+    version = binary.build_version.minos if binary.has_build_version else binary.version_min.version
+    major, minor, patch = version
+    return major, minor, patch
+
+
+def test_checksums_are_those_of_sha256sum(dist: Path) -> None:
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, check=True, capture_output=True)
+    for path in dist.glob("*.sha256"):
+        subprocess.run(["sha256sum", "--check", "--strict", path.name], cwd=dist, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(("arch", "name"), NAMES)
+def test_artifact_passes_the_release_policy_by_the_command(
+    macbuild: Macbuild, dist: Path, arch: str, name: str
+) -> None:
+    exempted = arch == "universal2" and name.startswith("libtorch")
+    answer = macbuild("audit", "--json", str(dist / f"{name}.tar.gz"), code=15 if exempted else 0)
+    report = json.loads(answer.stdout)
+    rules = {found["rule"] for found in report["findings"] if found["severity"] == "error"}
+    assert rules == ({"arch-missing"} if exempted else set())
+
+
+def test_second_run_does_nothing_and_says_so(macbuild: Macbuild, dist: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in dist.iterdir()}
+    answer = macbuild("all", "--arch", "arm64", "--dist", str(dist))
+    assert "Nothing to do" in answer.stderr
+    assert {path.name: path.stat().st_mtime_ns for path in dist.iterdir()} == before
+
+
+def test_cmake_finds_what_the_artifact_has(unpacked: Path) -> None:
+    header = unpacked / "libtorch-2.2.2-macos-universal2/include/ATen/Config.h"
+    assert '#include "Config.arm64.h"' in header.read_text()
+    for name in ("libtorch-2.13.0-macos-arm64", "libtorch-2.2.2-macos-universal2"):
+        assert (unpacked / name / "share/cmake/Torch/TorchConfig.cmake").is_file()
+        assert (unpacked / name / "LICENSE").is_file()
+
+
+def test_two_runs_in_other_folders_with_other_jobs_are_byte_identical(
+    macbuild: Macbuild, dist: Path, mirror: Path, tmp_path: Path
+) -> None:
+    del macbuild
+    for jobs in ("1", "5"):
+        folder = tmp_path / f"somewhere else {jobs}"
+        other = Macbuild(folder / "cache")
+        (folder / "work").mkdir(parents=True)
+        out = folder / "out"
+        line = ["all", "--arch", "arm64", "-j", jobs, "--dist", str(out), "--mirror", str(mirror)]
+        other(*line, cwd=folder / "work")
+        for path in out.iterdir():
+            if path.name not in {"manifest.json", "SHA256SUMS"}:
+                assert path.read_bytes() == (dist / path.name).read_bytes(), path.name
+        if jobs == "5":
+            first = tmp_path / "somewhere else 1/out"
+            assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+                path.name: path.read_bytes() for path in first.iterdir()
+            }

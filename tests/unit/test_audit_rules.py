@@ -1,0 +1,508 @@
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from macbuild.audit import Exemption, ExportRule, Finding, Report, audit_tree, load_policy
+from macbuild.errors import ConfigError, UsageError
+from macbuild.macho.sign import sign_bytes
+from tests import machobytes
+
+SYSTEM = "/usr/lib/libSystem.B.dylib"
+TRIE, CHAINED, ID_DYLIB, BUILD_VERSION, LOAD_DYLIB = 0x80000033, 0x80000034, 0xD, 0x32, 0xC
+
+
+def dylib(
+    name: str = "libx.dylib",
+    *,
+    arch: str = "arm64",
+    id: str | None = None,  # noqa: A002 - the word of the format
+    dylibs: Sequence[str] = (SYSTEM,),
+    rpaths: Sequence[str] = (),
+    minos: str = "11.0",
+    room: int = 4096,
+    exports: Sequence[str] = ("_f",),
+) -> bytes:
+    """Return a signed dylib."""
+    plain = machobytes.dylib(
+        arch, id=id or f"@rpath/{name}", dylibs=dylibs, rpaths=rpaths, minos=minos, room=room, exports=exports
+    )
+    return sign_bytes(plain, name)
+
+
+def put(root: Path, files: Mapping[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def audit(
+    root: Path,
+    policy: str = "release",
+    *,
+    archs: frozenset[str] | None = None,
+    exemptions: Sequence[Exemption] = (),
+    exports: Mapping[str, ExportRule] | None = None,
+    minimum_macos: str | None = None,
+) -> Report:
+    return audit_tree(
+        root,
+        load_policy(policy),
+        archs=archs,
+        exemptions=exemptions,
+        exports=exports,
+        minimum_macos=minimum_macos,
+    )
+
+
+def only(report: Report, rule: str) -> Finding:
+    """Return the only finding, which must be of this rule."""
+    assert [finding.rule for finding in report.findings] == [rule], report.findings
+    return report.findings[0]
+
+
+def one(root: Path, rule: str, policy: str = "release") -> Finding:
+    return only(audit(root, policy), rule)
+
+
+def with_imports(data: bytes, imports: Sequence[tuple[str, int, bool]]) -> bytes:
+    """Add chained fixups with these imports behind an unsigned image."""
+    names, table = b"\0", b""
+    for name, ordinal, weak in imports:
+        table += struct.pack("<I", ordinal & 0xFF | weak << 8 | len(names) << 9)
+        names += name.encode() + b"\0"
+    payload = struct.pack("<7I", 0, 28, 32, 32 + len(table), len(imports), 1, 0) + bytes(4) + table + names
+    count, size = struct.unpack_from("<2I", data, 16)
+    command = struct.pack("<4I", CHAINED, 16, len(data), len(payload))
+    out = bytearray(data + payload)
+    struct.pack_into("<2I", out, 16, count + 1, size + 16)
+    out[32 + size : 48 + size] = command
+    return bytes(out)
+
+
+def patch_command(data: bytes, kind: int, offset: int, value: int) -> bytes:
+    """Write a 32-bit field of the first command of a kind."""
+    out, at = bytearray(data), 32
+    while struct.unpack_from("<I", out, at)[0] != kind:
+        at += struct.unpack_from("<I", out, at + 4)[0]
+    struct.pack_into("<I", out, at + offset, value)
+    return bytes(out)
+
+
+@pytest.fixture
+def unsigned_is_fine(tmp_path: Path) -> str:
+    """Return a policy that does not look at signatures, for images that were patched."""
+    path = tmp_path / "unsigned.toml"
+    path.write_text('extends = "release"\nseverity.unsigned = "off"\nseverity.unsigned-arm64 = "off"\n')
+    return str(path)
+
+
+def test_a_sound_tree_has_no_finding(tmp_path: Path) -> None:
+    put(
+        tmp_path / "t",
+        {
+            "lib/libx.dylib": dylib(minos="13.4"),
+            "lib/liby.dylib": dylib(
+                "liby.dylib",
+                dylibs=[SYSTEM, "@rpath/libx.dylib"],
+                rpaths=["@loader_path"],
+                minos="12.0.1",
+                exports=["_g"],
+            ),
+            "include/x.h": b"",
+        },
+    )
+    report = audit(tmp_path / "t", archs=frozenset({"arm64"}), minimum_macos="14.0")
+    assert report.findings == ()
+    assert report.ok
+    assert (report.files, report.minimum_macos, report.archs) == (2, "13.4", ("arm64",))
+
+
+def test_an_empty_tree_is_an_error_and_no_folder_a_usage_error(tmp_path: Path) -> None:
+    assert one(put(tmp_path / "t", {"README": b""}), "no-macho").file == "."
+    with pytest.raises(UsageError, match="not a folder"):
+        audit(tmp_path / "none")
+
+
+def test_a_file_that_cannot_be_read_is_malformed(tmp_path: Path) -> None:
+    root = put(tmp_path / "t", {"a.dylib": dylib()[:200]})
+    assert "load commands end" in one(root, "malformed").message
+
+
+def test_exports_that_loop_make_a_file_malformed(tmp_path: Path) -> None:
+    data = dylib(exports=["_f"])
+    at = data.index(b"_f\0", len(data) // 2)
+    put(tmp_path, {"libx.dylib": data[: at + 3] + b"\x00" + data[at + 4 :]})
+    assert "twice to the same node" in one(tmp_path, "malformed").message
+
+
+def test_a_claimed_architecture_that_is_missing_is_named(tmp_path: Path) -> None:
+    both = machobytes.fat(dylib(arch="x86_64"), dylib())
+    put(tmp_path, {"libx.dylib": both, "liby.dylib": dylib("liby.dylib")})
+    finding = only(audit(tmp_path, archs=frozenset({"arm64", "x86_64"})), "arch-missing")
+    assert (finding.file, finding.slice) == ("liby.dylib", "x86_64")
+    assert one(tmp_path, "arch-missing").message.endswith("which other files of the tree have")
+    assert only(audit(tmp_path, archs=frozenset({"arm64"})), "arch-extra").slice == "x86_64"
+
+
+def test_a_slice_that_needs_a_newer_macos_than_claimed_is_an_error(tmp_path: Path) -> None:
+    put(tmp_path, {"libx.dylib": dylib(minos="13.4")})
+    assert only(audit(tmp_path, minimum_macos="13.3"), "minimum-os").message == "needs macOS 13.4, claimed is 13.3"
+    assert audit(tmp_path, minimum_macos="13.4").ok
+
+
+def test_platform_sdk_and_minimum_must_be_told(tmp_path: Path, unsigned_is_fine: str) -> None:
+    data = machobytes.dylib()
+    foreign = put(tmp_path / "a", {"libx.dylib": patch_command(data, BUILD_VERSION, 8, 2)})
+    assert one(foreign, "platform", unsigned_is_fine).message == "is for platform IOS"
+    no_sdk = put(tmp_path / "b", {"libx.dylib": patch_command(data, BUILD_VERSION, 16, 0)})
+    one(no_sdk, "sdk", unsigned_is_fine)
+    none = put(tmp_path / "c", {"libx.dylib": patch_command(data, BUILD_VERSION, 0, 0x1B0)})
+    assert "no LC_BUILD_VERSION" in one(none, "minimum-os", unsigned_is_fine).message
+
+
+def test_too_little_header_room_is_an_error(tmp_path: Path) -> None:
+    put(tmp_path, {"libx.dylib": dylib(room=24)})
+    assert one(tmp_path, "header-room").message.startswith("24 bytes are free")
+    put(tmp_path, {"libx.dylib": dylib(room=32)})
+    assert audit(tmp_path).findings == ()
+
+
+def test_a_flat_namespace_is_an_error(tmp_path: Path, unsigned_is_fine: str) -> None:
+    data = bytearray(machobytes.dylib())
+    struct.pack_into("<I", data, 24, 0x5)
+    one(put(tmp_path / "t", {"libx.dylib": bytes(data)}), "two-level", unsigned_is_fine)
+
+
+@pytest.mark.parametrize("name", ["/opt/lib/libx.dylib", "libx.dylib", "@loader_path/libx.dylib", "/DLC/t/libx.dylib"])
+def test_an_install_name_other_than_rpath_is_an_error(tmp_path: Path, name: str) -> None:
+    put(tmp_path, {"libx.dylib": dylib(id=name)})
+    finding = one(tmp_path, "install-name")
+    assert name in finding.message
+    assert "@rpath/libx.dylib" in finding.mend
+
+
+def test_the_names_that_delocate_gives_are_fine_in_a_wheel(tmp_path: Path) -> None:
+    put(tmp_path, {"pkg/.dylibs/libx.dylib": dylib(id="/DLC/pkg/.dylibs/libx.dylib")})
+    assert audit(tmp_path, "wheel").findings == ()
+
+
+def test_an_install_name_needs_a_file_or_link_of_that_name_beside_it(tmp_path: Path) -> None:
+    put(tmp_path, {"lib/libx.1.2.dylib": dylib("libx.1.dylib")})
+    assert "no libx.1.dylib lies beside it" in one(tmp_path, "install-name-file").message
+    (tmp_path / "lib/libx.1.dylib").symlink_to("libx.1.2.dylib")
+    assert audit(tmp_path).findings == ()
+
+
+def test_rpaths_are_unique_relative_and_inside(tmp_path: Path) -> None:
+    rpaths = [
+        "@loader_path",
+        "@loader_path",
+        "/opt/lib",
+        "lib",
+        "@loader_path/../..",
+        "@loader_path/..",
+        "/usr/lib/swift",
+    ]
+    put(tmp_path, {"lib/libx.dylib": dylib(rpaths=rpaths)})
+    found = {finding.rule: finding.message for finding in audit(tmp_path).findings}
+    assert set(found) == {"duplicate-rpath", "absolute-rpath", "escaping-rpath"}
+    assert "@loader_path stands 2 times" in found["duplicate-rpath"]
+    assert found["absolute-rpath"].endswith(": /opt/lib, lib")
+    assert found["escaping-rpath"].endswith(": @loader_path/../..")
+
+
+def test_dependencies_are_found_through_loader_path_rpath_and_links(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {
+            "lib/deep/libx.dylib": dylib(exports=[]),
+            "a.dylib": dylib("a.dylib", dylibs=["@loader_path/lib/deep/libx.dylib"], exports=[]),
+            "b.dylib": dylib(
+                "b.dylib",
+                dylibs=["@rpath/libx.dylib"],
+                rpaths=["@loader_path/nowhere", "@loader_path/link"],
+                exports=[],
+            ),
+            "c.dylib": dylib(
+                "c.dylib", dylibs=["@rpath/deep/../libx.1.dylib"], rpaths=["@loader_path/lib"], exports=[]
+            ),
+        },
+    )
+    (tmp_path / "link").symlink_to("lib/deep")
+    (tmp_path / "lib/libx.1.dylib").symlink_to("deep/libx.dylib")
+    assert audit(tmp_path).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("dependency", "rpaths", "rule", "words"),
+    [
+        ("@rpath/liby.dylib", ["@loader_path"], "missing-dependency", "looked at lib/liby.dylib"),
+        ("@rpath/liby.dylib", [], "missing-dependency", "no rpath says where to look"),
+        ("@loader_path/liby.dylib", [], "missing-dependency", "looked at lib/liby.dylib"),
+        ("@executable_path/liby.dylib", [], "missing-dependency", "no rpath says where to look"),
+        ("liby.dylib", [], "missing-dependency", "working directory"),
+        ("/opt/llvm/liby.dylib", [], "absolute-dependency", "/opt/llvm/liby.dylib"),
+        ("@loader_path/../../liby.dylib", [], "escaping-dependency", "outside of the tree"),
+        ("/usr/lib/libcrypto.44.dylib", [], "system-library", "not on the list"),
+    ],
+)
+def test_dependencies_that_nothing_provides_are_errors(
+    tmp_path: Path, dependency: str, rpaths: list[str], rule: str, words: str
+) -> None:
+    put(tmp_path, {"lib/libx.dylib": dylib(dylibs=[SYSTEM, dependency], rpaths=rpaths)})
+    assert words in one(tmp_path, rule).message
+
+
+def test_a_weak_dependency_may_be_missing(tmp_path: Path, unsigned_is_fine: str) -> None:
+    data = machobytes.dylib(dylibs=["@loader_path/liby.dylib"])
+    root = put(tmp_path / "t", {"libx.dylib": patch_command(data, LOAD_DYLIB, 0, 0x80000018)})
+    assert one(root, "missing-weak-dependency", unsigned_is_fine).severity.value == "warning"
+
+
+def test_a_dependency_found_through_the_rpath_of_the_loader_only_is_a_warning(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {
+            "main.dylib": dylib("main.dylib", dylibs=["@rpath/mid.dylib"], rpaths=["@loader_path/lib"], exports=["_m"]),
+            "lib/mid.dylib": dylib("mid.dylib", dylibs=["@rpath/low.dylib"], exports=["_n"]),
+            "lib/low.dylib": dylib("low.dylib", dylibs=["@rpath/mid.dylib"], exports=["_o"]),
+        },
+    )
+    findings = audit(tmp_path).findings
+    assert {(finding.rule, finding.file) for finding in findings} == {
+        ("borrowed-rpath", "lib/mid.dylib"),
+        ("borrowed-rpath", "lib/low.dylib"),
+    }
+
+
+def test_executable_path_is_the_folder_of_the_executable_that_loads(tmp_path: Path, unsigned_is_fine: str) -> None:
+    program = machobytes.dylib(dylibs=["@executable_path/../lib/libx.dylib"], exports=[])
+    program = patch_command(program, ID_DYLIB, 0, 0x1B1)
+    program = program[:12] + struct.pack("<I", 2) + program[16:]
+    library = machobytes.dylib(dylibs=["@executable_path/../lib/liby.dylib"])
+    root = put(
+        tmp_path / "t",
+        {
+            "bin/program": program,
+            "lib/libx.dylib": library,
+            "lib/liby.dylib": machobytes.dylib(id="@rpath/liby.dylib", exports=[]),
+        },
+    )
+    assert audit(root, unsigned_is_fine).findings == ()
+
+
+def test_a_dependency_must_have_the_slice_and_the_compatibility_version(tmp_path: Path, unsigned_is_fine: str) -> None:
+    needs = machobytes.dylib(id="@rpath/a.dylib", dylibs=["@loader_path/b.dylib"], exports=[])
+    thin = put(tmp_path / "a", {"a.dylib": needs, "b.dylib": machobytes.dylib("x86_64", id="@rpath/b.dylib")})
+    rules = {finding.rule: finding.message for finding in audit(thin, unsigned_is_fine).findings}
+    assert rules["dependency-slice"] == "@loader_path/b.dylib has x86_64 only"
+    newer = patch_command(needs, LOAD_DYLIB, 20, 2 << 16)
+    old = put(tmp_path / "b", {"a.dylib": newer, "b.dylib": machobytes.dylib(id="@rpath/b.dylib", exports=["_b"])})
+    message = one(old, "dependency-version", unsigned_is_fine).message
+    assert "version 2.0, the tree has 1.0" in message
+
+
+def test_system_libraries_are_measured_by_version_and_macos(tmp_path: Path, unsigned_is_fine: str) -> None:
+    newer = patch_command(machobytes.dylib(), LOAD_DYLIB, 20, 2 << 16)
+    root = put(tmp_path / "a", {"libx.dylib": newer})
+    assert "version 2.0, macOS has 1.0" in one(root, "system-version", unsigned_is_fine).message
+    name = "MetalPerformanceShadersGraph"
+    graph = f"/System/Library/Frameworks/{name}.framework/Versions/A/{name}"
+    data = machobytes.dylib(dylibs=[graph], minos="10.15")
+    root = put(tmp_path / "b", {"libx.dylib": data})
+    assert "came with macOS 11.0" in one(root, "system-newer", unsigned_is_fine).message
+    root = put(tmp_path / "c", {"libx.dylib": patch_command(data, LOAD_DYLIB, 0, 0x80000018)})
+    assert audit(root, unsigned_is_fine).findings == ()
+
+
+def test_what_other_wheels_provide_is_external(tmp_path: Path) -> None:
+    policy = tmp_path / "p.toml"
+    policy.write_text('extends = "wheel"\nparameters.external = ["torch/lib/*", "@rpath/libother.dylib"]\n')
+    names = ["@rpath/libtorch.dylib", "@rpath/libother.dylib"]
+    put(tmp_path / "t", {"pkg/libx.dylib": dylib(dylibs=names, rpaths=["@loader_path/../torch/lib"])})
+    assert audit(tmp_path / "t", str(policy)).findings == ()
+
+
+def test_component_rules_say_what_may_and_must_be_exported(tmp_path: Path) -> None:
+    put(tmp_path, {"lib/libx.dylib": dylib(exports=["_TRITONBACKEND_Init", "_other"])})
+    allow = {"libx.dylib": ExportRule(allow=["_TRITONBACKEND_*"], require=["_TRITONBACKEND_Init"])}
+    assert "exports _other," in only(audit(tmp_path, exports=allow), "unexpected-export").message
+    forbid = {"lib/*": ExportRule(forbid=["_oth*"])}
+    assert "exports _other," in only(audit(tmp_path, exports=forbid), "unexpected-export").message
+    require = {"lib/*": ExportRule(require=["_TRITONBACKEND_Fini*"])}
+    assert "_TRITONBACKEND_Fini*" in only(audit(tmp_path, exports=require), "missing-export").message
+    assert audit(tmp_path, exports={"liby.dylib": ExportRule(forbid=["*"])}).ok
+
+
+@pytest.mark.parametrize("name", ["__Znwm", "__ZdlPv", "__ZTISt9exception", "___cxa_throw"])
+def test_symbols_of_the_runtime_must_not_be_exported(tmp_path: Path, name: str) -> None:
+    put(tmp_path, {"libx.dylib": dylib(exports=[name, "_f"])})
+    assert f"exports {name}," in one(tmp_path, "banned-export").message
+
+
+def test_symbols_bound_to_a_library_of_the_tree_must_be_there(tmp_path: Path, unsigned_is_fine: str) -> None:
+    user = machobytes.dylib(id="@rpath/user.dylib", dylibs=[SYSTEM, "@loader_path/libx.dylib"], exports=[])
+    imports = [("_printf", 1, False), ("_f", 2, False), ("_gone", 2, False), ("_maybe", 2, True)]
+    root = put(tmp_path / "t", {"user.dylib": with_imports(user, imports), "libx.dylib": machobytes.dylib()})
+    finding = one(root, "undefined-symbol", unsigned_is_fine)
+    assert (finding.file, finding.message) == ("user.dylib", "@loader_path/libx.dylib does not export _gone")
+    put(root, {"user.dylib": with_imports(user, [("_f", 3, False)])})
+    assert "bound to dependency 3 of 2" in one(root, "undefined-symbol", unsigned_is_fine).message
+
+
+def test_a_reexported_library_provides_its_symbols_too(tmp_path: Path, unsigned_is_fine: str) -> None:
+    user = machobytes.dylib(id="@rpath/user.dylib", dylibs=["@loader_path/shell.dylib"], exports=[])
+    shell = machobytes.dylib(id="@rpath/shell.dylib", dylibs=["@loader_path/libx.dylib"], exports=[])
+    user = with_imports(user, [("_f", 1, False)])
+    root = put(tmp_path / "t", {"user.dylib": user, "shell.dylib": shell, "libx.dylib": machobytes.dylib()})
+    one(root, "undefined-symbol", unsigned_is_fine)
+    put(root, {"shell.dylib": patch_command(shell, LOAD_DYLIB, 0, 0x8000001F)})
+    assert audit(root, unsigned_is_fine).findings == ()
+
+
+def test_flat_lookup_is_for_the_symbols_of_python_only(tmp_path: Path, unsigned_is_fine: str) -> None:
+    data = with_imports(machobytes.dylib(), [("_PyList_New", -2, False), ("_mystery", -2, False)])
+    finding = one(put(tmp_path / "t", {"libx.dylib": data}), "flat-lookup", unsigned_is_fine)
+    assert finding.message.startswith("_mystery left")
+
+
+def test_two_openmp_in_one_closure_are_an_error_and_in_one_tree_a_warning(tmp_path: Path) -> None:
+    names = ["@loader_path/libomp.dylib", "@loader_path/libiomp5.dylib"]
+    runtimes = {
+        "libomp.dylib": dylib("libomp.dylib", exports=["_a"]),
+        "libiomp5.dylib": dylib("libiomp5.dylib", exports=["_b"]),
+    }
+    put(tmp_path, runtimes)
+    assert one(tmp_path, "spare-runtime").severity.value == "warning"
+    put(tmp_path, {"user.dylib": dylib("user.dylib", dylibs=names)})
+    finding = one(tmp_path, "duplicate-runtime")
+    assert finding.file == "user.dylib"
+    assert "libiomp5.dylib, libomp.dylib" in finding.message
+
+
+def test_two_protobuf_that_offer_their_registry_are_an_error(tmp_path: Path) -> None:
+    marker = ["__ZN6google8protobuf14DescriptorPool14generated_poolEv"]
+    put(tmp_path, {"a.dylib": dylib("a.dylib", exports=marker, dylibs=["@loader_path/b.dylib"])})
+    put(tmp_path, {"b.dylib": dylib("b.dylib", exports=marker)})
+    assert "2 copies of protobuf" in one(tmp_path, "duplicate-runtime").message
+
+
+def weak_exports(data: bytes) -> bytes:
+    """Mark every export of an image as a weak definition."""
+    assert b"\x02\x00\x10\x00" in data
+    return data.replace(b"\x02\x00\x10\x00", b"\x02\x04\x10\x00")
+
+
+def test_weak_definitions_of_strangers_in_one_closure_are_a_warning_of_relatives_information(
+    tmp_path: Path, unsigned_is_fine: str
+) -> None:
+    names = ["_a", "_b", "_c", "_d"]
+    left = weak_exports(machobytes.dylib(id="@rpath/left.dylib", exports=names))
+    right = machobytes.dylib(id="@rpath/right.dylib", exports=[*names, "_e"])
+    root = put(tmp_path / "t", {"left.dylib": left, "right.dylib": right})
+    assert audit(root, unsigned_is_fine).findings == ()
+    top = machobytes.dylib(id="@rpath/top.dylib", dylibs=["@loader_path/left.dylib", "@loader_path/right.dylib"])
+    put(root, {"top.dylib": top})
+    finding = one(root, "weak-coalesced", unsigned_is_fine)
+    assert finding.message.startswith("4 weak definitions are in right.dylib too")
+    assert finding.message.endswith("_a, _b, _c and 1 more")
+    related = machobytes.dylib(id="@rpath/right.dylib", exports=names, dylibs=["@loader_path/left.dylib"])
+    put(root, {"right.dylib": related})
+    assert one(root, "weak-shared", unsigned_is_fine).severity.value == "info"
+
+
+def test_paths_of_build_machines_in_strings_are_told_once_each(tmp_path: Path, unsigned_is_fine: str) -> None:
+    text = b"/Users/me/a.c\0at /opt/homebrew/x:\0/Users/me/a.c\0https://h.org/home/x\0-I/nfs/site/inc\0%s/Users/x\0/usr/lib\0"
+    data = machobytes.dylib(text=text)
+    data = data.replace(b"__text\0\0\0\0\0\0\0\0\0\0", b"__cstring\0\0\0\0\0\0\0", 1)
+    finding = one(put(tmp_path / "t", {"libx.dylib": data}), "build-path", unsigned_is_fine)
+    assert finding.message.endswith(": /Users/me/a.c, /opt/homebrew/x, /nfs/site/inc")
+
+
+def test_signatures_must_be_there_and_match(tmp_path: Path) -> None:
+    put(tmp_path / "a", {"libx.dylib": machobytes.dylib()})
+    assert one(tmp_path / "a", "unsigned-arm64").severity.value == "error"
+    put(tmp_path / "b", {"libx.dylib": machobytes.dylib("x86_64")})
+    assert one(tmp_path / "b", "unsigned").severity.value == "error"
+    assert audit(tmp_path / "b", "permissive").ok
+    data = bytearray(dylib())
+    data[5000] ^= 1
+    put(tmp_path / "c", {"libx.dylib": bytes(data)})
+    one(tmp_path / "c", "signature")
+    assert audit_tree(tmp_path / "c", load_policy("release"), verify_signatures=False).ok
+
+
+def test_modes_links_and_special_files(tmp_path: Path) -> None:
+    put(tmp_path / "t", {"libx.dylib": dylib(), "tool": b"#!", "open": b""})
+    (tmp_path / "t/tool").chmod(0o4755)
+    (tmp_path / "t/open").chmod(0o666)
+    (tmp_path / "t/away").symlink_to("../outside")
+    (tmp_path / "t/absolute").symlink_to("/etc/passwd")
+    (tmp_path / "t/dangling").symlink_to("nothing")
+    (tmp_path / "t/loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "t/pipe")
+    assert {(finding.rule, finding.file) for finding in audit(tmp_path / "t").findings} == {
+        ("file-mode", "tool"),
+        ("file-mode", "open"),
+        ("link-escape", "away"),
+        ("link-escape", "absolute"),
+        ("link-dangling", "dangling"),
+        ("link-dangling", "loop"),
+        ("special-file", "pipe"),
+    }
+
+
+def test_attributes_of_a_mac_are_told(tmp_path: Path) -> None:
+    magic = b"\x00\x05\x16\x07"
+    put(tmp_path, {"libx.dylib": dylib(), "._a": magic + b"..com.apple.quarantine\0", "._b": magic, "._c": b"plain"})
+    found = {(finding.rule, finding.file) for finding in audit(tmp_path).findings}
+    assert found == {("quarantine", "._a"), ("apple-double", "._b")}
+
+
+def test_static_archives_are_counted_only(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {"libx.dylib": dylib(), "a.a": b"!<arch>\n", "b.a": struct.pack(">2I", 0xCAFEBABE, 2) + b"!<arch>\n" * 9},
+    )
+    finding = one(tmp_path, "static-archive")
+    assert finding.message.startswith("2 static archives")
+    assert finding.severity.value == "info"
+
+
+def test_a_java_class_file_is_not_macho(tmp_path: Path) -> None:
+    put(tmp_path, {"libx.dylib": dylib(), "A.class": struct.pack(">2I", 0xCAFEBABE, 52) + bytes(40)})
+    assert audit(tmp_path).files == 1
+
+
+def test_exemptions_accept_findings_with_a_reason(tmp_path: Path) -> None:
+    put(
+        tmp_path, {"lib/libx.dylib": dylib(rpaths=["/opt/a"]), "lib/liby.dylib": dylib("liby.dylib", rpaths=["/opt/b"])}
+    )
+    exemption = Exemption(rule="absolute-rpath", file="*/libx.dylib", reason="needed by the vendor")
+    report = audit(tmp_path, exemptions=[exemption])
+    assert [finding.file for finding in report.findings] == ["lib/liby.dylib"]
+    assert [(entry.finding.file, entry.reason) for entry in report.exempted] == [
+        ("lib/libx.dylib", "needed by the vendor")
+    ]
+    with pytest.raises(ConfigError) as caught:
+        audit(tmp_path, exemptions=[Exemption(rule="absolute-rpaths", file="*", reason="x")])
+    assert "absolute-rpath" in (caught.value.hint or "")
+
+
+def test_hostile_names_are_shown_in_printable_form(tmp_path: Path) -> None:
+    put(tmp_path, {"libx.dylib": dylib(id="/opt/\x1b[31m" + "n" * 3500, room=0x100)})
+    message = one(tmp_path, "install-name").message
+    assert "\\x1b[31m" in message
+    assert len(message) < 2100
+
+
+def test_more_dependencies_than_any_file_has_are_refused(tmp_path: Path) -> None:
+    put(tmp_path, {"libx.dylib": dylib(dylibs=[SYSTEM] * 1001)})
+    assert "beyond reason" in one(tmp_path, "malformed").message
