@@ -3,35 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from macbuild.errors import MacbuildError, StoreError
+from macbuild.errors import IntegrityError, MacbuildError, StoreError
 from macbuild.events import Emit
-from macbuild.package.dist import publish, published
-from macbuild.package.manifest import ArtifactEntry
+from macbuild.files import atomic_path
+from macbuild.package.dist import CHECKSUMS, MANIFEST, identity, publish, published
+from macbuild.package.manifest import ArtifactEntry, Sidecar, checksum_name
 from macbuild.plan import ArtifactPlan, FetchSpec, PackSpec, Plan
 from macbuild.project import Project
 from macbuild.run import Outcome, build
 from macbuild.steps import Context
+from macbuild.store import digest
 
-__all__ = ["Made", "Result", "make"]
+__all__ = ["Head", "Made", "Result", "make"]
 
 State: TypeAlias = Literal["built", "restored", "up to date"]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+class Head(msgspec.Struct, frozen=True):
+    """What a table shows of an artifact; the whole entry lists ten thousand files and takes long to read."""
+
+    file: str
+    size: int
+    sha256: str
+    minimum_macos: str
+    sbom: Sidecar
+
+
+@dataclass(frozen=True)
 class Made:
     """An artifact that is in `dist/` now. `seconds` is the work that this run spent on it."""
 
     plan: ArtifactPlan
-    entry: ArtifactEntry
+    head: Head
     state: State
     seconds: float
     sources: tuple[str, ...]
+    result: Path
+
+    @cached_property
+    def entry(self) -> ArtifactEntry:
+        """The row of the manifest."""
+        return _decode(self.result, ArtifactEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,38 +106,88 @@ def make(project: Project, components: Sequence[str], emit: Emit) -> Result:
         project.store, project.recipes_folder, project.jobs, emit, offline=settings.offline, mirrors=settings.mirrors
     )
     outcome = build(project.planner, project.request(components), context, keep_going=settings.keep_going)
-    failed = dict(outcome.errors)
+    refused = {refusal.component: refusal.error for refusal in outcome.plan.refused}
+    failed = outcome.errors if settings.skip_unreachable else {**outcome.errors, **refused}
     made = []
     if not failed or settings.keep_going:
         finished = [artifact for artifact in outcome.plan.artifacts if outcome.complete(artifact.step)]
         made = [_publish(project, outcome, artifact) for artifact in finished]
-    unreachable = {refusal.component: refusal.error for refusal in outcome.plan.refused}
-    return Result(outcome.plan, tuple(made), failed, unreachable)
+        for row in made:
+            _write_glance(project, row, outcome.plan.steps[row.plan.step].key)
+    for step in outcome.plan.steps.values():
+        project.store.touch(step.key)
+    return Result(outcome.plan, tuple(made), failed, refused if settings.skip_unreachable else {})
 
 
 def _publish(project: Project, outcome: Outcome, artifact: ArtifactPlan) -> Made:
     step = outcome.plan.steps[artifact.step]
-    result = project.store.path(step.key)
-    entry = _entry(result)
-    stamp = project.store.root / "records" / f"{artifact.name}.published"
-    seconds = sum(
-        outcome.seconds.get(name, 0.0) for name in outcome.plan.steps if name.startswith(f"{artifact.component}-")
-    )
     spec = step.spec
     assert isinstance(spec, PackSpec)
-    sources = tuple(_describe(source) for source in spec.sources)
-    if published(project.dist, entry, stamp):
-        return Made(artifact, entry, "built" if step.id in outcome.seconds else "up to date", seconds, sources)
-    sbom = (result / entry.sbom.file).read_text("utf-8")
-    publish(project.dist, result / entry.file, sbom, entry, stamp)
-    return Made(artifact, entry, "built" if step.id in outcome.seconds else "restored", seconds, sources)
-
-
-def _entry(result: Path) -> ArtifactEntry:
     try:
-        return msgspec.json.decode((result / "entry.json").read_bytes(), type=ArtifactEntry)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise StoreError("is damaged", where=result, hint="remove it with: macbuild cache clean") from error
+        result = project.store.path(step.key)
+        head = _decode(result, Head)
+        state = _into_dist(project, artifact, head, step.key, result)
+    except (IntegrityError, _DamagedError) as error:
+        # The store no longer has what the step wrote. Without it the next run makes it again.
+        project.store.discard(step.key)
+        hint = "it was removed; run the same command again"
+        raise StoreError(f"the result of {step.id} is damaged: {error.message}", where=error.where, hint=hint) from error
+    seconds = sum(outcome.seconds.get(name, 0.0) for name in outcome.plan.behind(step.id))
+    sources = tuple(_describe(source) for source in spec.sources)
+    return Made(artifact, head, "built" if step.id in outcome.seconds else state, seconds, sources, result)
+
+
+def _into_dist(project: Project, artifact: ArtifactPlan, head: Head, key: str, result: Path) -> State:
+    """Publish an artifact unless it is there: seen at a glance, or after reading the manifest."""
+    if _read(_glance_path(project, artifact)) == _glance(project, head, key):
+        return "up to date"
+    entry = _decode(result, ArtifactEntry)
+    stamp = project.store.root / "records" / f"{artifact.name}.published"
+    if published(project.dist, entry, stamp):
+        return "up to date"
+    try:
+        sbom = (result / entry.sbom.file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _DamagedError("its SBOM cannot be read", where=result) from error
+    publish(project.dist, result / entry.file, sbom, entry, stamp)
+    return "restored"
+
+
+def _glance_path(project: Project, artifact: ArtifactPlan) -> Path:
+    return project.store.root / "records" / f"{artifact.name}.glance"
+
+
+def _glance(project: Project, head: Head, key: str) -> str:
+    """Return what changes if the artifact should be another one, or one of its files or lists was touched."""
+    names = (head.file, checksum_name(head.file), head.sbom.file, CHECKSUMS, MANIFEST)
+    return digest([key, *(identity(project.dist / name) for name in names)])
+
+
+def _write_glance(project: Project, made: Made, key: str) -> None:
+    path = _glance_path(project, made.plan)
+    content = _glance(project, made.head, key)
+    if _read(path) != content:
+        # A store that cannot be written costs the next run a second look, no more.
+        with suppress(StoreError), atomic_path(path) as partial:
+            partial.write_text(content)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+class _DamagedError(StoreError):
+    """A result in the store that is not what its step wrote."""
+
+
+def _decode(result: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode((result / "entry.json").read_bytes(), type=kind)
+    except (OSError, UnicodeError, msgspec.MsgspecError) as error:
+        raise _DamagedError("its entry cannot be read", where=result) from error
 
 
 def _describe(spec: FetchSpec) -> str:

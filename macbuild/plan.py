@@ -151,6 +151,14 @@ class Plan:
         """Whether every artifact is in the store."""
         return all(self.steps[artifact.step].cached for artifact in self.artifacts)
 
+    def behind(self, step: str) -> list[str]:
+        """Return a step and all that its result is made from."""
+        found = {step: None}
+        for name in reversed(self.steps):
+            if name in found:
+                found.update(dict.fromkeys(self.steps[name].needs))
+        return list(found)
+
     def needed(self) -> Iterator[Step]:
         """Yield the steps that must run: those not in the store on which an artifact not in the store depends."""
         wanted: set[str] = set()

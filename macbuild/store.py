@@ -9,16 +9,17 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from macbuild.errors import StoreError
-from macbuild.files import atomic_path, translate_oserror
+from macbuild.files import atomic_path, os_errors, remove_tree, translate_oserror
 
 __all__ = ["Entry", "Store", "digest"]
 
+_FOLDERS = ("results", "locks", "partial", "records", "work")
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is the cache of macbuild.\n"
 
 
@@ -52,16 +53,15 @@ class Store:
 
     def prepare(self) -> None:
         """Make the folder, or raise `StoreError` if it cannot be written."""
-        try:
-            for name in ("results", "locks", "partial", "records", "work"):
+        with os_errors(self.root):
+            for name in _FOLDERS:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
             tag = self.root / "CACHEDIR.TAG"
-            if not tag.exists():
-                tag.write_text(_TAG)
+            if _read_tag(tag) != _TAG:
+                with atomic_path(tag) as partial:
+                    partial.write_text(_TAG)
             if not os.access(self.root / "results", os.W_OK):
                 raise StoreError("is read-only", where=self.root, hint="set MACBUILD_CACHE_DIR to a folder of yours")
-        except OSError as error:
-            raise translate_oserror(error, self.root) from error
 
     def path(self, key: str) -> Path:
         """Return where the result of a key lies, whether or not it is there."""
@@ -73,7 +73,7 @@ class Store:
 
     def has(self, key: str) -> bool:
         """Whether the result of a key is there, whole."""
-        return (self.path(key) / "meta.json").exists()
+        return os.path.exists(self.path(key) / "meta.json")  # noqa: PTH110 - False also where the folder may not be read
 
     def touch(self, key: str) -> None:
         """Note that a result was used now, for `prune`."""
@@ -86,21 +86,37 @@ class Store:
     def in_use(self, *, alone: bool = False) -> Iterator[None]:
         """Keep others from cleaning the cache while it is in use; `alone` is for the one who cleans.
 
-        Raises `StoreError` if another run is using it and this one must be alone, or the other way round.
+        The folder is made if it is missing. Raises `StoreError` if another run is using it and this one must be alone,
+        or the other way round.
         """
+        self.prepare()
+        folder = self._lock_root(alone=alone)
         try:
-            folder = os.open(self.root, os.O_RDONLY)
-        except OSError as error:
-            raise translate_oserror(error, self.root) from error
-        try:
-            fcntl.flock(folder, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            # Another run may have cleaned the cache between the two lines above.
+            self.prepare()
             yield
-        except BlockingIOError:
-            doing = "using" if alone else "cleaning"
-            hint = "wait for it to end, then try again"
-            raise StoreError(f"another macbuild is {doing} the cache", where=self.root, hint=hint) from None
         finally:
             os.close(folder)
+
+    def _lock_root(self, *, alone: bool) -> int:
+        """Return a descriptor that holds a lock on the folder that has the cache's name now."""
+        while True:
+            with os_errors(self.root):
+                folder = os.open(self.root, os.O_RDONLY)
+                try:
+                    fcntl.flock(folder, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+                    if os.path.exists(self.root) and os.path.samestat(os.fstat(folder), self.root.stat()):  # noqa: PTH110
+                        return folder
+                except BlockingIOError:
+                    os.close(folder)
+                    doing = "using" if alone else "cleaning"
+                    hint = "wait for it to end, then try again"
+                    raise StoreError(f"another macbuild is {doing} the cache", where=self.root, hint=hint) from None
+                except OSError:
+                    os.close(folder)
+                    raise
+                os.close(folder)
+            self.prepare()
 
     @contextmanager
     def locked(self, name: str, give_up: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -182,34 +198,54 @@ class Store:
     def prune(self, days: float) -> list[Entry]:
         """Remove results not used for so many days, and what killed runs left behind; return what went."""
         limit = time.time() - days * 86400
-        gone = [entry for entry in self.entries() if entry.used < limit or entry.step == "damaged"]
+        gone = [entry for entry in self.entries() if entry.used <= limit or entry.step == "damaged"]
         for entry in gone:
             with self.locked(entry.key):
                 self._remove(entry.path)
         for path in self.root.glob("work/*"):
             with self.locked(path.name):
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
+        for path in self.root.glob("partial/*"):
+            with os_errors(path):
+                if path.lstat().st_mtime <= limit:
+                    remove_tree(path)
         return gone
 
     def clean(self) -> int:
         """Remove the whole cache and return its size in bytes; a folder without our tag is refused."""
+        tag = self.root / "CACHEDIR.TAG"
         if not self.root.exists():
             return 0
-        if not (self.root / "CACHEDIR.TAG").exists():
+        if _read_tag(tag) != _TAG:
             raise StoreError("is not a cache of macbuild", where=self.root, hint="remove it by hand if you mean it")
-        size = tree_size(self.root)
-        self._remove(self.root)
+        size = sum(tree_size(self.root / name) for name in _FOLDERS)
+        with os_errors(self.root):
+            # Only what is ours, since the folder may hold other things; the tag last, so that a kill leaves a cache.
+            for name in _FOLDERS:
+                remove_tree(self.root / name)
+            tag.unlink()
+            if not self.root.is_symlink():
+                with suppress(OSError):
+                    self.root.rmdir()
         return size
+
+    def discard(self, key: str) -> None:
+        """Remove a result that turned out to be damaged, so that the next run makes it again."""
+        with self.locked(key):
+            self._remove(self.path(key))
 
     def _remove(self, path: Path) -> None:
         """Remove a tree; its meta.json goes first, so that half a result never counts as one."""
-        try:
+        with os_errors(path), suppress(FileNotFoundError, NotADirectoryError):
             (path / "meta.json").unlink(missing_ok=True)
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise translate_oserror(error, path) from error
+        remove_tree(path)
+
+
+def _read_tag(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def tree_size(root: Path) -> int:

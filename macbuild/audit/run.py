@@ -221,10 +221,12 @@ def _weigh(hit: Hit, tree: Tree, policy: Policy) -> Finding | None:
     level = policy.level(hit.rule)
     if level is None:
         return None
-    message = _printable(hit.message)
-    if len(message) > _MAX_MESSAGE:
-        message = f"{message[:_MAX_MESSAGE]}..."
-    return Finding(hit.rule, level, _printable(tree.label(hit.path)), hit.slice, message, hit.mend)
+    return Finding(hit.rule, level, _printable(tree.label(hit.path)), hit.slice, _short(hit.message), _short(hit.mend))
+
+
+def _short(text: str) -> str:
+    text = _printable(text)
+    return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
 
 
 def _printable(text: str) -> str:

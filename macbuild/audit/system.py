@@ -18,7 +18,7 @@ _PREFIXES = ("/usr/lib/", "/System/Library/")
 class SystemLibrary(Data, frozen=True):
     """A library of macOS.
 
-    `path` is the install name, or a glob on it. `since` is the first macOS that has it, if that is later than 10.13;
+    `path` is the install name, or a glob on it. `since` is the first macOS that has it, where that matters;
     `compatibility` the greatest compatibility version that an SDK has given it.
     """
 

@@ -72,6 +72,34 @@ def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
             _print_lines([f"{report['path']} ({entry['arch']}): valid; {_signature_line(entry['signature'])}"])
 
 
+_NewId = Annotated[str | None, typer.Option("--id", metavar="NAME", help="Set the install name.")]
+_Change = Annotated[
+    list[str] | None, typer.Option("--change", metavar="OLD NEW", help="Change a dependency; repeatable.")
+]
+_Remove = Annotated[list[str] | None, typer.Option("--remove", metavar="NAME", help="Remove a dependency; repeatable.")]
+_Weaken = Annotated[
+    list[str] | None, typer.Option("--weaken", metavar="NAME", help="Let a dependency be missing; repeatable.")
+]
+_AddRpath = Annotated[
+    list[str] | None, typer.Option("--add-rpath", metavar="PATH", help="Add an rpath at the end; repeatable.")
+]
+_DeleteRpath = Annotated[
+    list[str] | None,
+    typer.Option("--delete-rpath", metavar="PATH", help="Delete an rpath wherever it stands; repeatable."),
+]
+_ReplaceRpath = Annotated[
+    list[str] | None, typer.Option("--replace-rpath", metavar="OLD NEW", help="Replace an rpath; repeatable.")
+]
+_SetRpaths = Annotated[
+    list[str] | None,
+    typer.Option("--set-rpaths", metavar="PATH", help="The only rpaths from now on, in order; repeatable."),
+]
+_Arch = Annotated[list[str] | None, typer.Option("--arch", metavar="ARCH", help="Edit this slice only; repeatable.")]
+_Deduplicate = Annotated[bool, typer.Option("--deduplicate-rpaths", help="Keep only the first of equal rpaths.")]
+_Minimum = Annotated[str | None, typer.Option("--minimum-macos", metavar="X.Y", help="Set the minimum macOS.")]
+_Strip = Annotated[bool, typer.Option("--strip-signature", help="Remove the code signature.")]
+
+
 class _PairCommand(TyperCommand):
     """A command whose options `--change` and `--replace-rpath` take two words each, which Typer cannot repeat."""
 
@@ -95,42 +123,18 @@ def edit(
     session: Session,
     file: _File,
     *,
-    new_id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Set the install name.")] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--change", metavar="OLD NEW", help="Change a dependency; repeatable."),
-    ] = None,
-    remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="NAME", help="Remove a dependency; repeatable.")
-    ] = None,
-    weaken: Annotated[
-        list[str] | None, typer.Option("--weaken", metavar="NAME", help="Let a dependency be missing; repeatable.")
-    ] = None,
-    add_rpath: Annotated[
-        list[str] | None, typer.Option("--add-rpath", metavar="PATH", help="Add an rpath at the end; repeatable.")
-    ] = None,
-    delete_rpath: Annotated[
-        list[str] | None,
-        typer.Option("--delete-rpath", metavar="PATH", help="Delete an rpath wherever it stands; repeatable."),
-    ] = None,
-    replace_rpath: Annotated[
-        list[str] | None,
-        typer.Option("--replace-rpath", metavar="OLD NEW", help="Replace an rpath; repeatable."),
-    ] = None,
-    set_rpaths: Annotated[
-        list[str] | None,
-        typer.Option("--set-rpaths", metavar="PATH", help="The only rpaths from now on, in order; repeatable."),
-    ] = None,
-    deduplicate_rpaths: Annotated[
-        bool, typer.Option("--deduplicate-rpaths", help="Keep only the first of equal rpaths.")
-    ] = False,
-    minimum_macos: Annotated[
-        str | None, typer.Option("--minimum-macos", metavar="X.Y", help="Set the minimum macOS.")
-    ] = None,
-    strip_signature: Annotated[bool, typer.Option("--strip-signature", help="Remove the code signature.")] = False,
-    arch: Annotated[
-        list[str] | None, typer.Option("--arch", metavar="ARCH", help="Edit this slice only; repeatable.")
-    ] = None,
+    new_id: _NewId = None,
+    change: _Change = None,
+    remove: _Remove = None,
+    weaken: _Weaken = None,
+    add_rpath: _AddRpath = None,
+    delete_rpath: _DeleteRpath = None,
+    replace_rpath: _ReplaceRpath = None,
+    set_rpaths: _SetRpaths = None,
+    deduplicate_rpaths: _Deduplicate = False,
+    minimum_macos: _Minimum = None,
+    strip_signature: _Strip = False,
+    arch: _Arch = None,
     output: _Output = None,
 ) -> None:
     """Edit install names, rpaths, minimum macOS or signature, all in one pass; a signature stays valid.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -12,8 +13,11 @@ import typer
 
 from macbuild.cli.session import Session
 from macbuild.config import Setting, load_settings, setting
+from macbuild.errors import MacbuildError
 
-__all__ = ["ALWAYS", "command"]
+__all__ = ["ALWAYS", "INTERRUPTED", "command"]
+
+INTERRUPTED = 130
 
 ALWAYS = ("cache_dir", "color", "log_format")
 _LETTERS = {"jobs": "-j", "keep_going": "-k", "arch": "-a"}
@@ -51,11 +55,10 @@ def command(
         parameters += [_keyword(entry, kind, default) for entry, kind, default in _COMMON]
 
         def run(**values: Any) -> None:  # noqa: ANN401 - whatever the parameters above are
-            flags = {entry: values.pop(entry) or None for entry in names}
+            flags = {entry: value for entry in names if _was_given(value := values.pop(entry))}
             common = {entry: values.pop(entry) for entry, _, _ in _COMMON}
-            loaded = load_settings(flags, os.environ, Path.cwd())
-            session = Session(loaded, verbosity=common["verbose"] - common["quiet"])
-            function(session, **values)
+            verbosity = common["verbose"] - common["quiet"]
+            _run(lambda session: function(session, **values), flags, verbosity, show_trace=common["debug_traceback"])
 
         run.__name__ = function.__name__
         run.__doc__ = function.__doc__
@@ -65,6 +68,32 @@ def command(
         return function
 
     return register
+
+
+def _was_given(value: object) -> bool:
+    """Whether a flag was on the command line; 0 and the empty text were."""
+    return value is not None and value is not False and value != []
+
+
+def _run(
+    function: Callable[[Session], None], flags: Mapping[str, object], verbosity: int, *, show_trace: bool
+) -> None:
+    """Call a command with its session; an error becomes a message in the form that the settings ask for."""
+    session: Session | None = None
+    try:
+        session = Session(load_settings(flags, os.environ, Path.cwd()), verbosity)
+        function(session)
+    except MacbuildError as error:
+        if show_trace:
+            traceback.print_exc()
+        if session is None:
+            raise
+        session.fail(error)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as error:
+        if session is not None:
+            session.say("interrupted; run the same command again to go on")
+        raise typer.Exit(INTERRUPTED) from error
 
 
 def _parameter(entry: Setting) -> inspect.Parameter:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from macbuild.cli.session import Session
+from macbuild.cli.session import Session, log_line
 from macbuild.events import Emit, Event, Note, Progress, StepFinished, StepStarted
 
 if TYPE_CHECKING:
@@ -68,8 +66,7 @@ def _view(session: Session) -> Iterator[Emit]:
 def _json_lines(event: Event) -> None:
     if isinstance(event, Progress):
         return
-    data = {"time": time.time(), "event": type(event).__name__, **dataclasses.asdict(event)}
-    sys.stderr.write(json.dumps(data) + "\n")
+    log_line(type(event).__name__, **dataclasses.asdict(event))
 
 
 def _wanted(event: Note, session: Session) -> bool:

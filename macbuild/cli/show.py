@@ -91,10 +91,10 @@ def result_data(result: Result) -> dict[str, Any]:
     """Return what was made as plain data."""
     made = [
         {
-            "file": row.entry.file,
-            "size": row.entry.size,
-            "sha256": row.entry.sha256,
-            "minimum_macos": row.entry.minimum_macos,
+            "file": row.head.file,
+            "size": row.head.size,
+            "sha256": row.head.sha256,
+            "minimum_macos": row.head.minimum_macos,
             "state": row.state,
             "seconds": round(row.seconds, 3),
             "sources": list(row.sources),
@@ -125,10 +125,10 @@ _COLUMNS = ("ARTIFACT", "SIZE", "TIME", "MINIMUM MACOS", "SHA256", "STATE", "SOU
 
 
 def _cells(row: Made) -> tuple[str, ...]:
-    size = f"{row.entry.size / 1e6:.1f} MB"
+    size = f"{row.head.size / 1e6:.1f} MB"
     kinds = ", ".join(sorted({source.split(":", 1)[0] for source in row.sources}))
     time = f"{row.seconds:.1f} s"
-    return (row.entry.file, size, time, row.entry.minimum_macos, row.entry.sha256[:16], row.state, kinds)
+    return (row.head.file, size, time, row.head.minimum_macos, row.head.sha256[:16], row.state, kinds)
 
 
 def markdown(result: Result) -> str:

@@ -155,12 +155,16 @@ class Exchange:
             import requests  # noqa: PLC0415  # slow to import, and most runs download nothing
 
             with requests.Session() as session:
-                response = session.get(
-                    self._url,
-                    headers=self._send,
+                # Session.get would read the whole body of a redirect into memory, also when it does not follow it.
+                request = session.prepare_request(requests.Request("GET", self._url, headers=self._send))
+                settings = session.merge_environment_settings(request.url, {}, stream=True, verify=None, cert=None)
+                response = session.get_adapter(self._url).send(
+                    request,
                     stream=True,
-                    allow_redirects=False,
                     timeout=(self._patience.connect, self._patience.read),
+                    verify=True if settings["verify"] is None else settings["verify"],
+                    cert=settings["cert"],
+                    proxies=settings["proxies"],
                 )
                 with response:
                     self._response = response

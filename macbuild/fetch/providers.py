@@ -176,20 +176,21 @@ class _Job:
         )
 
     def _copied(self, path: Path, where: object = None) -> Pin:
-        """Check first: nothing wrong ever has the destination's name."""
         with atomic_path(self._destination) as temporary:
             copy_file(path, temporary)
-            size, sha256 = hash_file(temporary, self._progress)
-            if self._pin is None and size > self._limit:
-                raise FetchError(f"larger than the limit of {self._limit} bytes", where=where or path)
-            return check_pin(Pin(path.name, size, sha256), self._pin, where or path)
+            return self._checked(temporary, path.name, where or path)
 
     def _packed(self, folder: Path) -> Pin:
         with atomic_path(self._destination) as temporary:
             with temporary.open("wb") as file:
                 write_tar(folder_nodes(folder), file, lambda: self._progress(file.tell(), None))
-            size, sha256 = hash_file(temporary, self._progress)
-            return check_pin(Pin(f"{folder.resolve().name}.tar", size, sha256), self._pin, folder)
+            return self._checked(temporary, f"{folder.resolve().name}.tar", folder)
+
+    def _checked(self, temporary: Path, name: str, where: object) -> Pin:
+        size, sha256 = hash_file(temporary, self._progress)
+        if self._pin is None and size > self._limit:
+            raise FetchError(f"larger than the limit of {self._limit} bytes", where=where)
+        return check_pin(Pin(name, size, sha256), self._pin, where)
 
     @contextlib.contextmanager
     def _private_folder(self) -> Iterator[Path]:

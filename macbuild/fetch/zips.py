@@ -279,5 +279,6 @@ class ZipReader:
 
 def _seconds(day: int, clock: int) -> int:
     """Return the seconds since 1970 of a DOS date and time (APPNOTE.TXT 4.4.6), taken as UTC."""
-    parts = (1980 + (day >> 9), day >> 5 & 15 or 1, day & 31 or 1, clock >> 11, clock >> 5 & 63, (clock & 31) * 2)
+    month = min(max(day >> 5 & 15, 1), 12)
+    parts = (1980 + (day >> 9), month, day & 31 or 1, clock >> 11, clock >> 5 & 63, (clock & 31) * 2)
     return calendar.timegm(parts)

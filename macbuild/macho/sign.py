@@ -35,7 +35,7 @@ from macbuild.macho.file import FatSlice, open_macho
 from macbuild.macho.image import HEADER_SIZE, Image, Segment
 from macbuild.macho.newfile import copy_range, new_file, os_errors
 from macbuild.macho.pages import hash_pages
-from macbuild.macho.verify import check_layout, executable_segments, info_plist
+from macbuild.macho.verify import check_blobs, check_layout, executable_segments, info_plist
 
 __all__ = ["SignOptions", "default_identifier", "refresh", "sign_bytes", "sign_file", "sign_private"]
 
@@ -43,6 +43,7 @@ _SIGNABLE = frozenset({FileType.EXECUTE, FileType.DYLIB, FileType.BUNDLE, FileTy
 _PAGE_SHIFT = 12
 _COMMAND_SIZE = 16
 _DIGITS = "0123456789"
+_FORGET = "sign it as if it had no signature: macbuild macho sign --no-preserve FILE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +330,7 @@ class _Request:
         sealed = self.old.best.special_slots if self.old else {}
         if section and (Slot.INFO_PLIST in sealed or not (self.old or self.linker_signed)):
             hashes[Slot.INFO_PLIST] = hash_type.digest(self.image.read(section.offset, section.size))
-        outside = sealed.keys() - self.components.keys() - hashes.keys()
+        outside = {Slot.INFO_PLIST, Slot.RESOURCES} & sealed.keys() - hashes.keys()
         for directory in self.old.code_directories if self.old and outside else ():
             if directory.hash_type is hash_type:
                 hashes |= {slot: directory.special_slots[slot] for slot in outside & directory.special_slots.keys()}
@@ -384,7 +385,9 @@ def _plan(image: Image, options: SignOptions, name: str, first: Image) -> _Plan:
     if not request.linker_signed:
         blobs[Slot.CMS] = ADHOC_CMS
     plan = _Plan(kept, b"", code_limit, directories, blobs, request.padded, 0)
-    length = len(plan.assemble([bytes(fields.code_count * fields.hash_type.size) for fields in directories]))
+    unhashed = plan.assemble([bytes(fields.code_count * fields.hash_type.size) for fields in directories])
+    _check_kept(unhashed, image, kept)
+    length = len(unhashed)
     room = place[1] if place and old and place[1] >= length else _round_up(length, 16)
     return replace(plan, header=_header(image, linkedit, code_limit, room), room=room)
 
@@ -393,7 +396,19 @@ def _parse_old(image: Image, place: tuple[int, int]) -> Signature:
     try:
         return parse_signature(image.read(*place), image.where)
     except SignatureError as error:
-        error.hint = "sign it as if it had no signature: macbuild macho sign --force FILE"
+        error.hint = _FORGET
+        raise
+
+
+def _check_kept(signature: bytes, image: Image, kept: int) -> None:
+    """Refuse to make a signature that would not verify, because of what it takes over from the image or the old one."""
+    section = info_plist(image)
+    if section is not None and not image.commands_end + _COMMAND_SIZE <= section.offset <= kept - section.size:
+        raise MachOError("the embedded Info.plist overlaps the load commands or the signature", where=image.where)
+    try:
+        check_blobs(parse_signature(signature, image.where), image)
+    except SignatureError as error:
+        error.hint = _FORGET
         raise
 
 
@@ -433,7 +448,7 @@ def _header(image: Image, linkedit: Segment, start: int, size: int) -> bytes:
         struct.pack_into("<2I", header, 16, len(image.commands) + 1, image.sizeofcmds + _COMMAND_SIZE)
         header += struct.pack("<4I", LC.CODE_SIGNATURE, _COMMAND_SIZE, start, size)
     filesize = start + size - linkedit.fileoff
-    if filesize != linkedit.filesize:
+    if filesize != linkedit.filesize or filesize > linkedit.vmsize:
         vmsize = _round_up(filesize, 0x4000 if image.cpu is Cpu.ARM64 else 0x1000)
         struct.pack_into("<Q", header, linkedit.command.offset + 32, vmsize)
         struct.pack_into("<Q", header, linkedit.command.offset + 48, filesize)

@@ -24,6 +24,7 @@ from macbuild.macho.pages import hash_pages
 
 __all__ = [
     "SignatureFacts",
+    "check_blobs",
     "check_layout",
     "executable_segments",
     "info_plist",
@@ -125,6 +126,16 @@ def check_layout(image: Image) -> Signature:
         raise SignatureError(
             f"the signature covers {main.code_limit} bytes, it starts at byte {place[0]}", where=image.where
         )
+    check_blobs(signature, image)
+    return signature
+
+
+def check_blobs(signature: Signature, image: Image) -> None:
+    """Check that the blobs of a signature agree with each other and with the image, but for its place and page hashes.
+
+    Raises `SignatureError` that says what is wrong first.
+    """
+    main = signature.main
     for other in signature.code_directories[1:]:
         if other.sealed != main.sealed:
             raise SignatureError("the code directories contradict each other", where=image.where)
@@ -134,7 +145,6 @@ def check_layout(image: Image) -> Signature:
     _check_executable_segment(signature, image)
     for directory in signature.code_directories:
         _check_special_slots(directory, signature, image)
-    return signature
 
 
 def _check_place(image: Image, start: int, size: int) -> None:

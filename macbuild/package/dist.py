@@ -18,7 +18,7 @@ from macbuild.errors import IntegrityError, StoreError
 from macbuild.files import atomic_path, hash_file, os_errors
 from macbuild.package.manifest import FORMAT, ArtifactEntry, Manifest, checksum_name, encode, load_manifest
 
-__all__ = ["CHECKSUMS", "MANIFEST", "publish", "published"]
+__all__ = ["CHECKSUMS", "MANIFEST", "identity", "publish", "published"]
 
 CHECKSUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
@@ -177,10 +177,17 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _identity(path: Path, entry: ArtifactEntry) -> bytes:
-    with os_errors(path):
+def identity(path: Path) -> list[int]:
+    """Return numbers that change when a file is written or replaced; none if it is not there."""
+    try:
         info = path.stat()
-    return msgspec.json.encode([entry.sha256, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns])
+    except OSError:
+        return []
+    return [info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns]
+
+
+def _identity(path: Path, entry: ArtifactEntry) -> bytes:
+    return msgspec.json.encode([entry.sha256, *identity(path)])
 
 
 def _write_stamp(stamp: Path, path: Path, entry: ArtifactEntry) -> None:

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 
 from macbuild.make import Made
 from macbuild.package.manifest import ArtifactEntry, Dependency, FileRecord
-from macbuild.report.markup import Cell, Column, Html, clip, count, duration, el, join, percent, size, table
-from macbuild.report.treemap import Part, by_folder, largest, percent_of, treemap
+from macbuild.report.markup import Cell, Column, Html, clip, count, duration, el, join, percent, share, size, table
+from macbuild.report.treemap import Part, by_folder, largest, treemap
 
 __all__ = ["artifact", "unpacked"]
 
@@ -63,6 +63,7 @@ def _facts(made: Made) -> Html:
         ("Size", f"{size(entry.size)} packed, {size(unpacked(entry))} unpacked"),
         ("Content", files),
         ("State", f"{made.state}{spent}"),
+        ("Audit", _audit(entry)),
         ("Made with", tools),
         ("SHA-256", el("code", entry.sha256)),
         ("SBOM", join([entry.sbom.file, " ", el("code", entry.sbom.sha256)])),
@@ -72,6 +73,11 @@ def _facts(made: Made) -> Html:
         el("div", el("dt", name), el("dd", value), class_="wide" if name in wide else None) for name, value in facts
     ]
     return el("dl", *rows, class_="facts")
+
+
+def _audit(entry: ArtifactEntry) -> str:
+    verdict = "passes" if entry.audit.ok else "fails"
+    return f"{verdict} {entry.audit.policy}, {count(len(entry.audit.findings), 'finding')}"
 
 
 def _files(entry: ArtifactEntry) -> Html:
@@ -90,7 +96,7 @@ def _bars(caption: str, name: str, found: Sequence[Part], entry: ArtifactEntry) 
         bar = el("svg", el("rect", width=percent(part.size / most), height="100%", rx=2), aria_hidden="true")
         files = "" if part.files == 1 else el("span", f" {count(part.files, 'file')}", class_="quiet")
         label = join([clip(part.name, _LONGEST_NAME), files, bar])
-        rows.append([Cell(label, "path"), size(part.size), percent_of(part.size, whole)])
+        rows.append([Cell(label, "path"), size(part.size), share(part.size, whole)])
     columns = [Column(name), Column("Size", "number"), Column("Share", "number")]
     return el("div", table(caption, columns, [("", rows)]), class_="bars")
 
@@ -153,4 +159,4 @@ def _sources(entry: ArtifactEntry) -> Html:
         Column("Size", "number"),
         Column("SHA-256"),
     ]
-    return el("div", table("Sources", columns, [("", rows)]), class_="stack")
+    return el("div", table("Sources", columns, [("", rows)]), class_="stack sources")

@@ -1,4 +1,4 @@
-"""What the audit said of each artifact: findings by severity, and those that a recipe excuses."""
+"""What the audit said of each artifact: findings by severity, and those that an exemption accepts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def findings(made: Made) -> Html:
     verdict = el("span", "passes" if audit.ok else "fails", class_=f"key {'built' if audit.ok else 'failed'}")
     counts = [count(sum(row.severity == name for row in audit.findings), name) for name in ("error", "warning")]
     counts.append(count(sum(row.severity == "info" for row in audit.findings), "remark"))
-    counts.append(f"{len(audit.exempted)} excused")
+    counts.append(f"{len(audit.exempted)} exempted")
     parts = [
         el("h3", made.entry.file),
         el("p", verdict, f" the {audit.policy} policy: {', '.join(counts)}."),
@@ -30,7 +30,7 @@ def findings(made: Made) -> Html:
     if audit.findings:
         parts.append(_found(audit.findings))
     if audit.exempted:
-        parts.append(_excused(audit.exempted))
+        parts.append(_exempted(audit.exempted))
     return el("article", *parts, class_="card")
 
 
@@ -43,21 +43,23 @@ def _found(rows: Sequence[Finding]) -> Html:
             hidden = len(found) - _MOST
             shown = f", the first {_MOST} of them; manifest.json has all" if hidden > 0 else ""
             title = el("span", count(len(found), _noun(name)) + shown, class_=f"key severity {_style(name)}")
-            groups.append((title, [_row(row, el("p", row.hint, class_="mend") if row.hint else "") for row in found[:_MOST]]))
-    columns = [Column("Rule"), Column("File"), Column("Slice"), Column("What, and how to mend it")]
-    return el("div", table("Findings by severity", columns, groups), class_="stack")
+            groups.append(
+                (title, [_row(row, el("p", row.hint, class_="mend") if row.hint else "") for row in found[:_MOST]])
+            )
+    columns = [Column("Rule"), Column("File"), Column("Slice"), Column("What, and how to mend it", "note")]
+    return el("div", table("Findings by severity", columns, groups), class_="stack findings")
 
 
-def _excused(rows: Sequence[Exempted]) -> Html:
-    lines = [_row(row, el("p", f"Excused: {clip(row.reason, _LONGEST)}", class_="mend")) for row in rows[:_MOST]]
+def _exempted(rows: Sequence[Exempted]) -> Html:
+    lines = [_row(row, el("p", f"Reason: {clip(row.reason, _LONGEST)}", class_="mend")) for row in rows[:_MOST]]
     hidden = f", the first {_MOST} of {len(rows):,}" if len(rows) > _MOST else ""
-    columns = [Column("Rule"), Column("File"), Column("Slice"), Column("What, and why it is excused")]
-    return el("div", table(f"Excused by the recipe{hidden}", columns, [("", lines)]), class_="stack")
+    columns = [Column("Rule"), Column("File"), Column("Slice"), Column("What, and why it is exempted", "note")]
+    return el("div", table(f"Exempted{hidden}", columns, [("", lines)]), class_="stack findings")
 
 
 def _row(row: Finding, note: Html | str) -> list[str | Cell]:
     rule = el("span", row.rule, title=RULES.get(row.rule))
-    return [rule, Cell(clip(row.file, _LONGEST), "path"), row.slice or "–", join([clip(row.message, _LONGEST), note])]
+    return [rule, Cell(clip(row.file, _LONGEST), "path"), row.slice or "-", join([clip(row.message, _LONGEST), note])]
 
 
 def _noun(severity: str) -> str:

@@ -11,8 +11,8 @@ from macbuild.report.timeline import State
 
 __all__ = ["Place", "layout", "step_graph"]
 
-_WIDTH, _HEIGHT = 124, 46
-_COLUMN, _ROW = 166, 92
+_WIDTH, _HEIGHT = 112, 46
+_COLUMN, _ROW = 148, 92
 _LEFT, _TOP = 4, 26
 
 
@@ -85,9 +85,7 @@ def _names(places: Mapping[str, Place]) -> list[Html]:
     first: dict[str, Place] = {}
     for name, place in places.items():
         first.setdefault(name.rpartition("/")[0], place)
-    return [
-        el("text", track, x=place.x, y=place.y - _HEIGHT / 2 - 8, class_="track") for track, place in first.items()
-    ]
+    return [el("text", track, x=place.x, y=place.y - _HEIGHT / 2 - 8, class_="track") for track, place in first.items()]
 
 
 def _node(step: Step, place: Place, state: State) -> Html:

@@ -19,6 +19,7 @@ __all__ = [
     "percent",
     "picture",
     "printable",
+    "share",
     "size",
     "table",
 ]
@@ -35,7 +36,7 @@ class Html(str):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. Its kind decides the alignment: text, number or bar."""
+    """A column of a table. Its kind decides how it is shown: text, number, bar, or a note that speaks for itself."""
 
     name: str
     kind: str = "text"
@@ -69,7 +70,7 @@ def _markup(child: str) -> str:
     return child if isinstance(child, Html) else html.escape(printable(child))
 
 
-def el(name: str, *children: str, **attributes: str | float | None) -> Html:
+def el(name: str, /, *children: str, **attributes: str | float | None) -> Html:
     """Return an element.
 
     Parameters
@@ -105,7 +106,9 @@ def picture(title: str, *shapes: Html, **attributes: str | float | None) -> Html
     return el("svg", *shapes, role="img", aria_label=title, **attributes)
 
 
-def table(caption: str, columns: Sequence[Column], groups: Iterable[tuple[str, Sequence[Sequence[str | Cell]]]]) -> Html:
+def table(
+    caption: str, columns: Sequence[Column], groups: Iterable[tuple[str, Sequence[Sequence[str | Cell]]]]
+) -> Html:
     """Return a table that becomes a list of blocks on a narrow screen.
 
     Parameters
@@ -149,6 +152,12 @@ def percent(part: float) -> str:
     return f"{100 * part:.3f}".rstrip("0").rstrip(".") + "%"
 
 
+def share(part: int, whole: int) -> str:
+    """Return a share as a person reads it."""
+    hundredths = 100 * part / whole if whole else 0.0
+    return "< 0.1 %" if 0 < hundredths < 0.1 else f"{hundredths:.1f} %"
+
+
 def count(number: int, thing: str) -> str:
     """Return a number with its noun, as `1 file` or `9,012 files`; a noun that ends in y gets ies."""
     if number == 1:
@@ -159,7 +168,7 @@ def count(number: int, thing: str) -> str:
 def size(number: int) -> str:
     """Return bytes in units of 1000."""
     value, unit = float(number), _UNITS[0]
-    for unit in _UNITS:  # noqa: B007 - the unit that the loop ends with
+    for unit in _UNITS:
         if value < 999.95 or unit == _UNITS[-1]:
             break
         value /= 1000
@@ -168,6 +177,8 @@ def size(number: int) -> str:
 
 def duration(seconds: float) -> str:
     """Return a time span in seconds as a person says it."""
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.0f} ms"
     if seconds < 9.995:
         return f"{seconds:.2f} s"
     if seconds < 59.95:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -169,5 +170,5 @@ def _problem(name: str, error: MacbuildError, style: str, word: str) -> Html:
 
 def _private(text: str) -> str:
     """Return a text in which the home folder, and so the user's name, is `~`."""
-    home = str(Path.home())
-    return text.replace(home, "~") if len(Path(home).parts) > 1 else text
+    home = Path.home()
+    return re.sub(rf"{re.escape(str(home))}(?![\w.-])", "~", text) if len(home.parts) > 1 else text

@@ -119,9 +119,8 @@ def _tick(whole: float) -> float:
 def _bar(span: Span) -> Html:
     event = span.event
     track, _, kind = event.step.rpartition("/")
-    label = f"{kind} {track}"
-    if len(label) * _GLYPH > span.width:
-        label = kind if len(kind) * _GLYPH < span.width else ""
+    labels = (f"{kind} {track}", f"{kind} {track.partition('-')[0]}", kind)
+    label = next((label for label in labels if len(label) * _GLYPH + 0.02 < span.width), "")
     words = f"{event.step}: {_WORDS[event.status]}, {duration(event.seconds)}"
     shape = el("rect", x=0, y=3, width="100%", height=_LANE - 6, rx=4)
     text = [el("text", label, x=8, y=_LANE / 2 + 4)] if label else []
@@ -152,14 +151,14 @@ def _table(plan: Plan, steps: Sequence[StepFinished], spans: Sequence[Span]) -> 
     ran = {event.step for event in steps}
     for name, state in states(plan, steps).items():
         if name not in ran:
-            rows.append([name, _mark(state), "–", "–", "", ""])
+            rows.append([name, _mark(state), "-", "-", "", ""])
     columns = [
         Column("Step"),
         Column("Status"),
         Column("Start", "number"),
         Column("Took", "number"),
         Column("When", "bar"),
-        Column("Told"),
+        Column("Note", "note"),
     ]
     return el("div", table("Steps in order of their start", columns, [("", rows)]), class_="steps")
 

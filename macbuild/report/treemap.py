@@ -6,14 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from macbuild.package.manifest import FileRecord
-from macbuild.report.markup import Html, count, el, percent, picture, size
+from macbuild.report.markup import Html, clip, count, el, percent, picture, share, size
 
 __all__ = ["Area", "Part", "by_folder", "largest", "parts", "squarify", "treemap"]
 
 _ALONE = 0.01  # A file with this share of the bytes has its own area.
 _SEEN = 0.0015  # A folder with less is counted among the rest.
 _MOST = 40
+_GIANT = 0.5  # A file with more than this share is shown apart, so that the others can be seen.
+_WORTH = 0.05  # Share that the others must have to be shown in areas beside a giant.
 _HUES = 6
+_LONGEST_NAME = 300
+_LETTER = 7.2  # Width of a letter in the picture.
+_LETTERS = 6  # Letters of a name that are worth showing.
 _WIDTH, _HEIGHT = 1000.0, 300.0  # Shape that the areas are laid out for; the picture stretches.
 
 
@@ -26,9 +31,9 @@ class Part:
     files: int
 
     @property
-    def top(self) -> str:
-        """The top folder."""
-        return self.name.partition("/")[0] if "/" in self.name else ""
+    def group(self) -> str:
+        """The folders, two at most, which have one colour."""
+        return "/".join(self.name.split("/")[:-1][:2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,32 +144,56 @@ def treemap(name: str, records: Sequence[FileRecord]) -> Html:
     whole = sum(part.size for part in found)
     if not whole:
         return el("p", "The artifact holds no bytes.", class_="quiet")
+    first = found[0]
+    title = f"{name} holds {size(whole)}"
+    if first.files > 1 or first.size <= whole * _GIANT:
+        return el("figure", _areas(found, whole, title), el("figcaption", f"{title}."))
+    title = f"{title}, of which {clip(first.name, _LONGEST_NAME)} is {share(first.size, whole)}"
+    others = whole - first.size
+    if others < whole * _WORTH:
+        return el("figure", _strip(first, whole, title), el("figcaption", f"{title}."))
+    found = parts([record for record in records if record.path != first.name])
+    rest = f"The areas are the other {size(others)}"
+    return el("figure", _strip(first, whole, title), _areas(found, whole, rest), el("figcaption", f"{title}. {rest}."))
+
+
+def _strip(first: Part, whole: int, title: str) -> Html:
+    """Return a bar of the whole with the share of its largest file."""
+    told = f"{first.name.rpartition('/')[2]}: {size(first.size)}, {share(first.size, whole)}"
+    shapes = [
+        el("rect", width="100%", height="100%", class_="others"),
+        el("rect", width=percent(first.size / whole), height="100%"),
+        el("text", told, x=9, y=21),
+    ]
+    return picture(title, *shapes, class_="treemap strip", width="100%", height=34)
+
+
+def _areas(found: Sequence[Part], whole: int, title: str) -> Html:
     sizes: dict[str, int] = {}
     for part in found:
-        sizes[part.top] = sizes.get(part.top, 0) + part.size
-    hues = {top: min(hue, _HUES - 1) for hue, top in enumerate(sorted(sizes, key=lambda top: -sizes[top]))}
-    shapes = [_area(area, hues[area.part.top], whole) for area in squarify(found)]
-    first = found[0]
-    title = f"Sizes in {name}: {size(whole)}, of which {first.name} is {percent_of(first.size, whole)}"
-    drawing = picture(f"{title}. The tables below say the same.", *shapes, class_="treemap", width="100%", height=300)
-    return el("figure", drawing, el("figcaption", f"{title}."))
+        sizes[part.group] = sizes.get(part.group, 0) + part.size
+    hues = {group: min(hue, _HUES - 1) for hue, group in enumerate(sorted(sizes, key=lambda group: -sizes[group]))}
+    shapes = [_area(area, hues[area.part.group], whole) for area in squarify(found)]
+    return picture(f"{title}. The tables below say the same.", *shapes, class_="treemap", width="100%", height=_HEIGHT)
 
 
 def _area(area: Area, hue: int, whole: int) -> Html:
     part = area.part
     files = "" if part.files == 1 else f", {count(part.files, 'file')}"
-    told = f"{size(part.size)}, {percent_of(part.size, whole)}{files}"
+    told = f"{size(part.size)}, {share(part.size, whole)}{files}"
     label = part.name.rstrip("/").rpartition("/")[2] + ("/" if part.name.endswith("/") else "")
     words: list[Html] = []
     wide, high = area.width * _WIDTH, area.height * _HEIGHT
-    if wide > 7.5 * len(label) + 14 and high > 24:
+    fits = int((wide - 14) / _LETTER)
+    if fits >= min(len(label), _LETTERS) and high > 24:
+        label = label if len(label) <= fits else f"{label[: fits - 1]}…"
         narrow = "small" if wide < 320 else None
         words.append(el("text", label, x=9, y=20, class_=narrow))
-        if high > 44 and wide > 7 * len(told) + 14:
+        if high > 44 and fits >= len(told):
             words.append(el("text", told, x=9, y=38, class_=f"told {narrow or ''}".strip()))
     return el(
         "svg",
-        el("title", f"{part.name}: {told}"),
+        el("title", f"{clip(part.name, _LONGEST_NAME)}: {told}"),
         el("rect", width="100%", height="100%"),
         *words,
         x=percent(area.x),
@@ -173,9 +202,3 @@ def _area(area: Area, hue: int, whole: int) -> Html:
         height=percent(area.height),
         class_=f"hue{hue}",
     )
-
-
-def percent_of(part: int, whole: int) -> str:
-    """Return a share as a person reads it."""
-    share = 100 * part / whole if whole else 0.0
-    return "< 0.1 %" if 0 < share < 0.1 else f"{share:.1f} %"

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from macbuild.audit import Exemption, ExportRule, Finding, Report, audit_tree, load_policy
 from macbuild.errors import ConfigError, UsageError
@@ -506,3 +509,20 @@ def test_hostile_names_are_shown_in_printable_form(tmp_path: Path) -> None:
 def test_more_dependencies_than_any_file_has_are_refused(tmp_path: Path) -> None:
     put(tmp_path, {"libx.dylib": dylib(dylibs=[SYSTEM] * 1001)})
     assert "beyond reason" in one(tmp_path, "malformed").message
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1200), st.sampled_from([0, 1, 0x0F, 0x7F, 0x80, 0xFF])), min_size=1, max_size=6),
+    st.integers(0, 200),
+)
+@settings(max_examples=120, deadline=None)
+def test_damaged_files_give_a_report(damage: list[tuple[int, int]], cut: int) -> None:
+    whole = with_imports(
+        machobytes.dylib(dylibs=[SYSTEM, "@rpath/liby.dylib"], rpaths=["@loader_path"]), [("_g", 2, False)]
+    )
+    data = bytearray(whole[: len(whole) - cut])
+    for place, value in damage:
+        data[place] = value
+    with tempfile.TemporaryDirectory() as folder:
+        root = put(Path(folder), {"libx.dylib": bytes(data), "liby.dylib": machobytes.dylib(id="@rpath/liby.dylib")})
+        assert not audit(root).ok

@@ -31,7 +31,7 @@ def _architecture(macho: MachO, wanted: frozenset[str], *, claimed: bool) -> Ite
         yield Hit("arch-missing", macho.path, arch, message, "merge the missing slice: macbuild macho merge")
     for arch in sorted(have - wanted):
         message = f"has a slice for {arch}, which is not claimed"
-        yield Hit("arch-extra", macho.path, arch, message, f"macbuild macho thin --arch {'|'.join(sorted(wanted))}")
+        yield Hit("arch-extra", macho.path, arch, message, "keep the claimed slices only: macbuild macho thin")
 
 
 def _versions(context: Context) -> Iterator[Hit]:
@@ -39,7 +39,7 @@ def _versions(context: Context) -> Iterator[Hit]:
         build = entry.build
         if build is None:
             message = "tells no minimum macOS (no LC_BUILD_VERSION)"
-            yield Hit("minimum-os", entry.path, entry.arch, message, "macbuild macho edit --minimum-os VERSION")
+            yield Hit("minimum-os", entry.path, entry.arch, message, "macbuild macho edit --minimum-macos VERSION")
             continue
         if build.platform != Platform.MACOS:
             name = Platform(build.platform).name if build.platform in set(Platform) else str(build.platform)
@@ -110,7 +110,9 @@ def _rpaths(context: Context) -> Iterator[Hit]:
         for rpath, count in Counter(entry.rpaths).items():
             if count > 1:
                 message = f"the rpath {rpath} stands {count} times: macOS 15.4 and later refuse to load the file"
-                yield Hit("duplicate-rpath", entry.path, entry.arch, message, "macbuild macho edit --unique-rpaths")
+                yield Hit(
+                    "duplicate-rpath", entry.path, entry.arch, message, "macbuild macho edit --deduplicate-rpaths"
+                )
         unique = dict.fromkeys(entry.rpaths)
         absolute = [rpath for rpath in unique if _is_absolute(rpath)]
         if absolute:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from itertools import combinations
 
 from macbuild.audit.context import Check, Context, Hit, examples
 from macbuild.audit.graph import Node
@@ -59,18 +58,18 @@ def _copies_of(context: Context, runtime: Runtime, owners: set[Node]) -> Iterato
 
 
 def _weak_definitions(context: Context) -> Iterator[Hit]:
-    graph = context.graph
-    with_weak = {}
-    for node in sorted(graph.links):
-        entry = graph.slice(node)
-        if entry is not None and entry.exports.weak and node[0] in context.tree.machos:
-            with_weak[node] = entry
-    closures = graph.closures
+    closures = context.graph.closures
+    exports = {(entry.path, entry.arch): entry.exports for entry in context.linked() if entry.exports.names}
+    weak = {node for node, found in exports.items() if found.weak}
     together = {
-        pair for closure in set(closures.values()) for pair in combinations(sorted(closure & with_weak.keys()), 2)
+        (min(one, other), max(one, other))
+        for closure in set(closures.values())
+        for one in closure & weak
+        for other in closure & exports.keys()
+        if one != other
     }
     for first, second in sorted(together):
-        one, other = with_weak[first].exports, with_weak[second].exports
+        one, other = exports[first], exports[second]
         shared = (one.weak & other.names) | (one.names & other.weak)
         if not shared:
             continue

@@ -1,0 +1,446 @@
+"""Write the reference pages from the definitions in the code, or check with `--check` that they agree."""  # noqa: INP001 - a script
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import typer.main
+
+import macbuild
+from macbuild import errors
+from macbuild.audit.catalogue import RULES
+from macbuild.audit.model import Exemption
+from macbuild.audit.policy import BUILT_IN, Parameters, load_policy
+from macbuild.cli.app import application
+from macbuild.cli.options import ALWAYS, INTERRUPTED
+from macbuild.config import Setting, settings_table
+from macbuild.schema import lock_schema, recipe_schema, settings_schema
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs/reference"
+TOOLS = ("codesign", "install_name_tool", "lipo", "otool")
+COMMON = {*ALWAYS, "verbose", "quiet", "debug_traceback", "help"}
+HEAD = "<!-- Written by docs/generate.py from the code. Change the code, then run: python docs/generate.py -->\n"
+COMMANDS = """# Commands
+
+Data goes to standard output, everything else to standard error. Every command also takes the
+[common options](#common-options). An option that is a setting can be given by an environment variable or a file too:
+see [settings](settings.md). What a command ends with: see [exit codes](exit-codes.md).
+"""
+STAND_INS = """## Stand-ins for Apple's tools
+
+Installed beside `macbuild`, and under Apple's names in the folder that `macbuild macho path` prints. They work on any
+host. See [delocate on Linux](../how-to/delocate-on-linux.md).
+"""
+# What the keys are for whose name and type do not say it all; a name that is not in the schema is an error.
+NOTES = {
+    "Recipe.schema": "version of this format",
+    "Recipe.name": "the name of the folder, and of the artifact",
+    "Recipe.summary": "one line, for lists and the SBOM",
+    "Recipe.license": "SPDX expression",
+    "Recipe.releases": "the versions that can be built; the newest that has the architecture is the default",
+    "Recipe.layouts": "by name: which files of an unpacked source make the stage",
+    "Recipe.links": "symbolic links that are added to the stage",
+    "Recipe.repair": "exceptions from the rules of the fix step",
+    "Recipe.merge": "how two architectures become universal2",
+    "Recipe.audit": "findings that are accepted, each with a reason",
+    "Slice.minimum_macos": "the oldest macOS that every file inside runs on; the audit checks it",
+    "Slice.sources": "in order of preference",
+    "Candidate.name": "the name in the lock and in messages",
+    "Candidate.layout": "which layout fits what this source unpacks to",
+    "Candidate.fetch": "where the bytes are; `type` chooses the form",
+    "Install.exclude": "globs on the path below the fixed part",
+    "Link.path": "of the link, in the stage",
+    "Link.target": "what it says, relative to the folder of the link",
+    "Dependency.match": "glob on the name in the load command",
+    "Dependency.to": "the new name",
+    "Lock.version": "version of this format",
+    "Pinned.request": "what the recipe asks for; when it changes, the pin no longer counts",
+    "ArtifactEntry.minimum_macos": "the maximum over all Mach-O files inside, read from the files",
+    "ArtifactEntry.tools": "what made the artifact, with versions",
+    "ArtifactEntry.sources": "the pinned bytes it was made from",
+    "ArtifactEntry.dependencies": "what it needs at run time and does not hold",
+    "ArtifactEntry.files": "every file and link inside",
+}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; what would end a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    cells = [" | ".join(re.sub(r"\s*\n\s*", " ", cell).replace("|", r"\|") for cell in line) for line in lines]
+    return "".join(f"| {line} |\n" for line in cells)
+
+
+def commands() -> str:
+    """Return the page of commands, from the Typer application."""
+    parts = [COMMANDS]
+    group = typer.main.get_command(application())
+    shared: dict[str, Any] = {}
+    for name, command in _commands(group, "macbuild"):
+        shared |= {entry.name: entry for entry in command.params if entry.name in COMMON}
+        parts.append(_command(name, command))
+    options = [_option(entry) for entry in shared.values()]
+    help_row = ["`-h`, `--help`", "Show the help of the command and exit."]
+    parts.append("## Common options\n\n" + table(["option", "meaning"], [*options, help_row]))
+    parts.append(
+        "`macbuild --version` prints the version. `macbuild --install-completion` installs completion for the current\n"
+        "shell, `macbuild --show-completion` prints it.\n"
+    )
+    parts.append(_stand_ins())
+    return "\n".join(parts)
+
+
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - Typer has a Click of its own
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix} {name}")
+        else:
+            yield f"{prefix} {name}", command
+
+
+def _command(name: str, command: Any) -> str:  # noqa: ANN401 - as above
+    arguments = [entry for entry in command.params if entry.param_type_name == "argument"]
+    options = [entry for entry in command.params if entry.param_type_name == "option" and entry.name not in COMMON]
+    words = [name, *(["[OPTIONS]"] if options else []), *(_metavar(entry) for entry in arguments)]
+    text = inspect.cleandoc(command.help or "")
+    parts = [f"## {name}\n", f"`{' '.join(words)}`\n", text + "\n"]
+    rows = [[f"`{_metavar(entry)}`", entry.help or ""] for entry in arguments]
+    rows += [_option(entry) for entry in options]
+    if rows:
+        parts.append(table(["argument or option", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def _metavar(entry: Any) -> str:  # noqa: ANN401 - as above
+    return str(entry.metavar or entry.name.upper())
+
+
+def _option(entry: Any) -> list[str]:  # noqa: ANN401 - as above
+    names = sorted([*entry.opts, *entry.secondary_opts], key=lambda name: (name.startswith("--"), name))
+    value = "" if entry.is_flag or entry.count else f" {entry.metavar or _value_name(entry.name)}"
+    text = entry.help or ""
+    if entry.default and entry.default is not True:
+        text += f" Default: `{entry.default}`."
+    return [", ".join(f"`{name}{value}`" for name in names), text]
+
+
+def _value_name(name: str) -> str:
+    return {"arch": "ARCH", "jobs": "N", "days": "DAYS", "deployment_target": "X.Y", "form": "FORM"}.get(name, "VALUE")
+
+
+def _stand_ins() -> str:
+    parts = [STAND_INS]
+    for name in TOOLS:
+        doc = inspect.getdoc(importlib.import_module(f"macbuild.cli.tools.{name}")) or ""
+        parts.append(f"### macbuild-{name.replace('_', '-')}\n\n{doc}\n")
+    return "\n".join(parts)
+
+
+def settings() -> str:
+    """Return the page of settings, from their one definition."""
+    rows = []
+    for entry in settings_table():
+        variable = f"`{entry.variable}`" + (f", else `{entry.foreign}`" if entry.foreign else "")
+        rows.append([f"`{entry.name}`", _kind(entry), f"`{json.dumps(entry.default)}`", variable, _help(entry)])
+    return f"""# Settings
+
+A setting can stand in three places. The strongest first:
+
+1. a command-line option: `--deployment-target 14.0` for `deployment_target`; a list is given by an option for each
+   entry, as `--mirror A --mirror B`;
+2. an environment variable: `MACBUILD_` and the name in capital letters; a list is separated by `{":"}`, or by spaces
+   if it holds an address;
+3. a file: `macbuild.toml`, or the table `[tool.macbuild]` of `pyproject.toml`, in the current folder or the nearest
+   one above it. Paths in a file are relative to that file.
+
+An unknown key, an unknown `MACBUILD_` variable or a value of the wrong type is an error that names the nearest valid
+one. [settings.schema.json](settings.schema.json) is the schema of the file.
+
+{table(["key", "type", "default", "environment variable", "meaning"], rows)}
+`null` means that macbuild decides, as the meaning says.
+
+## Variables of others
+
+| variable | effect |
+| --- | --- |
+| `SOURCE_DATE_EPOCH` | the time that all in an artifact carries; without it 1980-01-01. A bad value is an error. |
+| `NO_COLOR` | no colour; stronger than the next two |
+| `FORCE_COLOR`, `CLICOLOR_FORCE` | colour without a terminal too |
+| `CI` | plain lines in place of progress bars |
+| `GITHUB_STEP_SUMMARY` | the table of artifacts is added to this file, as Markdown |
+
+Proxies, the package index and credentials are those that pip, npm, git and requests are configured with.
+"""
+
+
+def _kind(entry: Setting) -> str:
+    if entry.is_list:
+        return "list of strings"
+    if entry.choices:
+        return " or ".join(f"`{json.dumps(choice)}`" for choice in entry.choices)
+    kinds = [kind for kind in get_args(entry.kind) or (entry.kind,) if kind is not type(None)]
+    return {str: "string", int: "whole number", bool: "true or false"}[kinds[0]]
+
+
+def _help(entry: Setting) -> str:
+    return entry.help.rstrip(".")
+
+
+def exit_codes() -> str:
+    """Return the page of exit codes, from the error classes."""
+    rows = [["0", "", "All went well; with `--skip-unreachable` also when something could not be had."]]
+    for kind in sorted(_classes(errors.MacbuildError), key=lambda kind: kind.exit_code):
+        meaning = _sentence(kind) if kind is not errors.MacbuildError else "A defect of macbuild: please report it."
+        rows.append([str(kind.exit_code), f"`{kind.__name__}`" if kind is not errors.MacbuildError else "", meaning])
+    rows.append([str(INTERRUPTED), "", "Interrupted by Ctrl-C. The same command goes on where it stopped."])
+    return f"""# Exit codes
+
+One code for each class of error. An error is one line on standard error that begins with `error:`, and where there is
+something to do about it a second one that begins with `hint:`.
+
+{table(["code", "class", "meaning"], rows)}
+The stand-ins for Apple's tools follow the tools whose names they have: see
+[commands](commands.md#stand-ins-for-apples-tools).
+"""
+
+
+def _classes(kind: type[errors.MacbuildError]) -> Iterator[type[errors.MacbuildError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _classes(child)
+
+
+def _sentence(kind: type[errors.MacbuildError]) -> str:
+    return (inspect.getdoc(kind) or "").split("\n\n")[0]
+
+
+def recipe() -> str:
+    """Return the page of the recipe format, from its schema, with a real recipe as the example."""
+    example = (ROOT / "recipes/onnxruntime/recipe.toml").read_text("utf-8")
+    return f"""# recipe.toml
+
+A component is a folder `recipes/<name>/` with a `recipe.toml`. How to write one:
+[add a component](../how-to/add-a-component.md). An unknown key or a wrong type is an error that names file, key and
+the nearest valid key. [recipe.schema.json](recipe.schema.json) is the schema, for editors; `macbuild recipes schema`
+prints it.
+
+{_schema_tables(recipe_schema())}
+## Example
+
+```toml
+{example}```
+"""
+
+
+def lock() -> str:
+    """Return the page of the lock format, from its schema."""
+    return f"""# macbuild.lock
+
+The lock pins every source of every recipe, per release and architecture, by file name, size and sha256. `macbuild lock`
+writes it, `macbuild lock --check` fails if it and the recipes differ. A source that is not pinned is never used: one
+that could not be reached when the lock was written is listed as unpinned, with the reason.
+
+It is TOML, sorted, and written whole or not at all. [lock.schema.json](lock.schema.json) is the schema. A lock of
+another `version` is refused.
+
+{_schema_tables(lock_schema())}"""
+
+
+def manifest() -> str:
+    """Return the page of the manifest format, from the schema that travels with the package."""
+    path = Path(macbuild.__file__).parent / "package/manifest.schema.json"
+    return f"""# manifest.json
+
+`dist/manifest.json` tells what every artifact in `dist/` is: what is inside, what it was made from, and what the audit
+said. It holds no time, no host and no path of the machine that wrote it, so equal artifacts have equal manifests.
+[manifest.schema.json](../../macbuild/package/manifest.schema.json) is the schema.
+
+Beside each artifact lie `<artifact>.sha256` and `<name>.cdx.json`, a CycloneDX SBOM. `SHA256SUMS` lists artifacts and
+SBOMs in the form that `sha256sum --check` reads.
+
+{_schema_tables(json.loads(path.read_text("utf-8")), root="Manifest")}"""
+
+
+def _schema_tables(schema: Mapping[str, Any], root: str | None = None) -> str:
+    definitions = schema["$defs"]
+    first = root or schema["$ref"].rsplit("/", 1)[-1]
+    order = [first, *_references(definitions, first, [])]
+    parts = []
+    for name in order:
+        entry = definitions[name]
+        title = f"Source of the type `{_tag(entry)}`" if _tag(entry) else f"`{name}`"
+        text, keys = _description(entry.get("description", ""))
+        parts.append(f"## {title}\n\n{text}\n")
+        required = entry.get("required", [])
+        rows = []
+        for key, value in entry["properties"].items():
+            need = "required" if key in required else _default(value)
+            rows.append([f"`{key}`", _type(value), need, NOTES.get(f"{name}.{key}", keys.get(key, ""))])
+        parts.append(table(["key", "type", "default", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def _references(definitions: Mapping[str, Any], name: str, seen: list[str]) -> list[str]:
+    for found in re.findall(r'"#/\$defs/(\w+)"', json.dumps(definitions[name]["properties"])):
+        if found not in seen:
+            seen.append(found)
+            _references(definitions, found, seen)
+    return seen
+
+
+def _tag(entry: Mapping[str, Any]) -> str:
+    values: list[str] = entry["properties"].get("type", {}).get("enum", [])
+    return values[0] if len(values) == 1 and entry["title"].endswith("Source") else ""
+
+
+def _description(text: str) -> tuple[str, dict[str, str]]:
+    """Return the text of a numpydoc docstring, and what its Parameters section says of each name."""
+    body, _, section = inspect.cleandoc(text).partition("Parameters\n----------\n")
+    keys = {}
+    for names, meaning in re.findall(r"^(\S.*)\n((?:    .*\n?)+)", section, re.MULTILINE):
+        for name in names.split(", "):
+            keys[name] = inspect.cleandoc(meaning).rstrip(".")
+    return body.strip(), keys
+
+
+def _default(value: Mapping[str, Any]) -> str:
+    return f"`{json.dumps(value['default'])}`" if value.get("default") is not None else "none"
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    if "$ref" in value:
+        return f"`{value['$ref'].rsplit('/', 1)[-1]}`"
+    if "anyOf" in value:
+        return " or ".join(_type(member) for member in value["anyOf"] if member.get("type") != "null")
+    if "enum" in value:
+        return " or ".join(f"`{json.dumps(member)}`" for member in value["enum"])
+    if value["type"] == "array":
+        return f"list of {_type(value['items'])}"
+    if value["type"] == "object":
+        return f"table of {_type(value['additionalProperties'])}"
+    return f"{value['type']} `{value['pattern']}`" if "pattern" in value else str(value["type"])
+
+
+def audit_rules() -> str:
+    """Return the page of the audit's rules, from the catalogue and the built-in policies."""
+    policies = [load_policy(name) for name in BUILT_IN]
+    rows = [[f"`{rule}`", text, *(policy.severity[rule] for policy in policies)] for rule, text in RULES.items()]
+    head = "\n".join(f"- `{policy.name}`: {policy.summary}." for policy in policies)
+    _, meanings = _description(Parameters.__doc__ or "")
+    values = policies[0].parameters
+    parameters = [[f"`{name}`", meanings[name], _value(getattr(values, name))] for name in Parameters.__struct_fields__]
+    return f"""# Audit rules and policies
+
+`macbuild audit PATH` asks every rule; a policy says how much each answer counts. Only an `error` makes the audit fail
+(exit code {errors.AuditError.exit_code}). The built-in policies:
+
+{head}
+
+An artifact must pass `release`, or the policy that the setting `policy` names, before it appears in `dist/`.
+
+{table(["rule", "what holds if there is no finding", *BUILT_IN], rows)}
+## A policy of your own
+
+A TOML file; `--policy FILE` uses it. It names what it starts from and says what differs.
+[policy.schema.json](../../macbuild/audit/policy.schema.json) is the schema.
+
+```toml
+name = "mine"
+summary = "release, but build paths are errors"
+extends = "release"
+
+[severity]
+build-path = "error"
+
+[[exemptions]]
+rule = "build-path"
+file = "lib/libvendor*.dylib"
+reason = "the vendor's file, reported to them"
+```
+
+Levels are `error`, `warning`, `info` and `off`. {_description(Exemption.__doc__ or "")[0]}
+
+The parameters of `release`, which `[parameters]` of a policy may replace one by one:
+
+{table(["parameter", "meaning", "in `release`"], parameters)}
+## The report
+
+`macbuild audit --json` writes a report whose schema is
+[report.schema.json](../../macbuild/audit/report.schema.json). Each finding has the rule, the severity, the file, the
+slice (architecture), what is wrong and how to mend it.
+"""
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        names = [item if isinstance(item, str) else item.name for item in value]
+        return ", ".join(f"`{name}`" for name in names) or "none"
+    return f"`{value}`"
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    return json.dumps(schema, indent=2) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands,
+    "settings.md": settings,
+    "exit-codes.md": exit_codes,
+    "recipe.md": recipe,
+    "lock.md": lock,
+    "manifest.md": manifest,
+    "audit-rules.md": audit_rules,
+    "recipe.schema.json": lambda: _json(recipe_schema()),
+    "lock.schema.json": lambda: _json(lock_schema()),
+    "settings.schema.json": lambda: _json(settings_schema()),
+}
+
+
+def render(name: str) -> str:
+    """Return the text of a generated file."""
+    text = PAGES[name]()
+    return text if name.endswith(".json") else f"{HEAD}\n{text.rstrip()}\n"
+
+
+def drift() -> list[str]:
+    """Return the names of the generated files that are not what the code says now."""
+    return [name for name in PAGES if not _holds(REFERENCE / name, render(name))]
+
+
+def unknown_notes() -> list[str]:
+    """Return the notes on keys that no schema has."""
+    path = Path(macbuild.__file__).parent / "package/manifest.schema.json"
+    schemas = [recipe_schema(), lock_schema(), json.loads(path.read_text("utf-8"))]
+    known = {f"{name}.{key}" for schema in schemas for name, entry in schema["$defs"].items()
+             for key in entry["properties"]}  # fmt: skip
+    return sorted(set(NOTES) - known)
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text("utf-8") == text
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or with `--check` return 1 if they drifted."""
+    if list(arguments) not in ([], ["--check"]):
+        sys.stderr.write("usage: python docs/generate.py [--check]\n")
+        return 2
+    names = drift()
+    for name in names:
+        if arguments:
+            sys.stderr.write(f"docs/reference/{name} is not what the code says; run: python docs/generate.py\n")
+        else:
+            (REFERENCE / name).write_text(render(name), "utf-8")
+            sys.stdout.write(f"docs/reference/{name}\n")
+    return 1 if arguments and names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

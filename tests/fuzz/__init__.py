@@ -1,0 +1,29 @@
+"""Coverage-guided fuzzing: each `target_<name>.py` has `check(data)`, and what it raises is a defect of macbuild.
+
+`python -m tests.fuzz NAME` runs one. `seeds/<name>/` holds where it starts from, and every input that ever failed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+__all__ = ["SEEDS", "TARGETS", "Check", "load", "seeds"]
+
+Check: TypeAlias = Callable[[bytes], None]
+
+SEEDS = Path(__file__).parent / "seeds"
+TARGETS = ("audit", "data", "editor", "fat", "reader", "signer", "unpacker")
+
+
+def load(name: str) -> Check:
+    """Return the `check` of a target; macbuild is imported here and not before, so that it can be instrumented."""
+    check: Check = importlib.import_module(f"tests.fuzz.target_{name}").check
+    return check
+
+
+def seeds(name: str) -> list[Path]:
+    """Return the kept inputs of a target."""
+    return sorted((SEEDS / name).iterdir())

@@ -1,0 +1,125 @@
+"""The seeds that code makes; those that a run found are files only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.fuzz.archives import archives
+from tests.fuzz.common import CONTROL
+from tests.fuzz.machos import dylib, fat_files, signed, thin_images
+
+_RECIPE = """\
+schema = 1
+name = "demo"
+summary = "s"
+homepage = "https://example.org"
+license = "MIT"
+releases = [{ version = "2.2.2", arm64 = { minimum_macos = "11.0", sources = [
+  { name = "a", layout = "l", fetch = { type = "url", urls = ["https://example.org/a.zip"] } },
+  { name = "b", layout = "l", fetch = { type = "wheel", package = "p", version = "1", platform = "macosx_11_0_arm64" } },
+  { name = "c", layout = "l", fetch = { type = "npm", package = "@a/b", version = "1.2.3" } },
+  { name = "d", layout = "l", fetch = { type = "file", path = "x" } },
+  { name = "e", layout = "l", fetch = { type = "git", url = "https://example.org/a", commit = "%s" } } ] } }]
+layouts = { l = [{ from = "a/**/*", to = "lib/", exclude = ["b"], reason = "r" }] }
+links = [{ path = "a", target = "b", reason = "r" }]
+repair = { ids = [{ file = "a", id = "b", reason = "r" }], dependencies = [{ match = "a", to = "b", reason = "r" }] }
+merge = { prefer = [{ file = "a", arch = "arm64", reason = "r" }] }
+audit = { exempt = [{ rule = "sdk", file = "a", reason = "r" }] }
+""" % ("0" * 40)
+_LOCK = """\
+version = 1
+[[pinned]]
+component = "demo"
+version = "2.2.2"
+arch = "arm64"
+source = "a"
+request = "url https://example.org/a.zip"
+file = "a.zip"
+size = 1
+sha256 = "%s"
+[[unpinned]]
+component = "demo"
+version = "2.2.2"
+arch = "x86_64"
+source = "b"
+request = "r"
+reason = "r"
+""" % ("0" * 64)
+_SETTINGS = 'arch = "arm64"\njobs = 2\ndist = "~/d"\nmirrors = ["m"]\noffline = true\ncolor = "never"\npolicy = "wheel"\n'
+_ENVIRONMENT = "MACBUILD_JOBS=2\nMACOSX_DEPLOYMENT_TARGET=14.0\nMACBUILD_OFFLINE=1\nMACBUILD_MIRRORS=a:b\nHOME=/x\n"
+_POLICY = 'extends = "release"\nsummary = "s"\n[severity]\nsdk = "off"\n[parameters]\nbanned_exports = ["__Z*", "[a-c]?"]\n'
+
+
+def write_seeds(folder: Path, target: str) -> None:
+    """Write the seeds of a target that are made by code; other files there stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in _MAKERS[target]().items():
+        (folder / name).write_bytes(content)
+
+
+def _with_control(control: bytes, images: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: control.ljust(CONTROL, b"\0") + image for name, image in images.items()}
+
+
+def _editor() -> dict[str, bytes]:
+    names = ("unsigned", "signed-twice-hashed", "signed-hardened", "arm64", "bind-opcodes", "symbols", "fixups-1")
+    images = {name: image for name, image in thin_images().items() if name in names}
+    rename = _with_control(bytes([1, 1, 0, 0b00000011, 0b00000111, 12]), images)
+    remove = _with_control(bytes([2, 1, 1, 0b01000100, 1, 12, 0, 1]), images)
+    strip = _with_control(bytes([0, 0, 1, 0b10001000, 0b1001]), {**images, **fat_files()})
+    return {
+        **{f"rename-{name}": data for name, data in rename.items()},
+        **{f"remove-{name}": data for name, data in remove.items()},
+        **{f"strip-{name}": data for name, data in strip.items() if name.startswith(("fat", "signed"))},
+    }
+
+
+def _fat() -> dict[str, bytes]:
+    images = thin_images()
+    pairs = {
+        "two-thin": (images["signed-hardened"], images["arm64"]),
+        "same-twice": (images["arm64"], images["arm64"]),
+        "unsigned": (dylib(), images["arm64"]),
+        **{name: (data, b"") for name, data in fat_files().items()},
+    }
+    return {name: len(one).to_bytes(4, "little") + bytes(4) + one + two for name, (one, two) in pairs.items()}
+
+
+def _data() -> dict[str, bytes]:
+    texts = {
+        "recipe": f"R{_RECIPE}",
+        "lock": f"L{_LOCK}",
+        "settings": f"S{_SETTINGS}",
+        "pyproject": f"P[tool.macbuild]\n{_SETTINGS}",
+        "environment": f"E{_ENVIRONMENT}",
+        "policy": f"A{_POLICY}",
+        "recipe-unknown-key": f"R{_RECIPE}nam = 1\n",
+        "recipe-nested-lists": "Rlinks = " + "[" * 400 + "]" * 400,
+        "recipe-nested-tables": "R" + "a." * 5000 + "b = 1",
+        "lock-of-the-future": "Lversion = 2\n",
+        "settings-not-toml": "Sarch = \n",
+        "policy-extends-itself": 'Aextends = "mine.toml"\n',
+    }
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def _signer() -> dict[str, bytes]:
+    images = _with_control(bytes([0b01001000, 0, 0x20, 0, 0, 0, 1, 9]), thin_images())
+    forced = _with_control(bytes([0b10010001, 1, 0x20, 2, 0, 0, 1, 9]), {"unsigned": signed(dylib())})
+    return {**images, **{f"forced-{name}": data for name, data in forced.items()}}
+
+
+def _machos() -> dict[str, bytes]:
+    return {**thin_images(), **fat_files()}
+
+
+_MAKERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
+    "audit": _machos,
+    "data": _data,
+    "editor": _editor,
+    "fat": _fat,
+    "reader": _machos,
+    "signer": _signer,
+    "unpacker": archives,
+}

@@ -1,0 +1,87 @@
+"""The signer and the verifier: what was just signed verifies, and no changed byte of it does."""
+
+from __future__ import annotations
+
+import contextlib
+
+from macbuild.errors import MacbuildError, MachOError, SignatureError
+from macbuild.macho.file import parse_macho
+from macbuild.macho.image import Image
+from macbuild.macho.sign import SignOptions, refresh, sign_bytes
+from macbuild.macho.verify import SignatureFacts, read_signature, verify_image
+from tests.fuzz.common import split
+
+_ENTITLEMENTS = (
+    None,
+    b"",
+    b'<plist version="1.0"><dict><key>k</key><true/></dict></plist>',
+    b"<plist><array/></plist>",
+)
+_REQUIREMENTS = (None, b"\xfa\xde\x0c\x01\0\0\0\x0c\0\0\0\0", b"\xfa\xde\x0c\x01\0\0\0\x0d\0\0\0\0", b"")
+_IDENTIFIERS = (None, "org.example.x", "x" * 40, "")
+
+
+def check(data: bytes) -> None:
+    """Verify the image as it is, sign it as the control bytes say, change it and verify again."""
+    control, content = split(data)
+    with contextlib.suppress(MacbuildError):
+        for image in parse_macho(content).images:
+            _check_given(image)
+    try:
+        signed = sign_bytes(content, "libfuzz.1.dylib", _options(control))
+    except MacbuildError:
+        return
+    facts = verify_image(_image(signed))
+    again = verify_image(_image(sign_bytes(signed, "other.dylib")))
+    assert again.cdhash == facts.cdhash, "signing again made other code directories"
+    place = int.from_bytes(control[2:6], "little") % len(signed)
+    _check_changed(signed, place, control[6] or 1, facts)
+    _check_refresh(signed, place, control[7])
+
+
+def _image(data: bytes) -> Image:
+    return Image(data, 0, len(data), "fuzz")
+
+
+def _options(control: bytes) -> SignOptions:
+    choice = int.from_bytes(control[:2], "little")
+    return SignOptions(
+        identifier=_IDENTIFIERS[choice & 3],
+        entitlements=_ENTITLEMENTS[choice >> 2 & 3],
+        requirements=_REQUIREMENTS[choice >> 4 & 3],
+        flags=(None, 0, 0x10000, 0x20000)[choice >> 6 & 3],
+        preserve=not choice >> 8 & 1,
+    )
+
+
+def _check_given(image: Image) -> None:
+    with contextlib.suppress(MacbuildError):
+        read_signature(image)
+    with contextlib.suppress(MacbuildError):
+        facts = verify_image(image)
+        assert facts == read_signature(image)
+
+
+def _check_changed(signed: bytes, place: int, change: int, before: SignatureFacts) -> None:
+    """Change one byte; it may only go unnoticed in what no code directory covers."""
+    changed = bytearray(signed)
+    changed[place] ^= change
+    try:
+        after = verify_image(_image(bytes(changed)))
+    except (MachOError, SignatureError):
+        return
+    assert place >= before.code_limit
+    assert after == before
+
+
+def _check_refresh(signed: bytes, place: int, value: int) -> None:
+    """Overwrite some bytes, tell it, and verify; where telling is not enough nothing may change."""
+    image = _image(signed)
+    stop = min(place + 1 + value, len(signed))
+    changed = bytearray(signed)
+    changed[place:stop] = bytes([value]) * (stop - place)
+    before = bytes(changed)
+    if refresh(changed, image, [(place, stop)]):
+        verify_image(_image(bytes(changed)))
+    else:
+        assert changed == before
