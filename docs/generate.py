@@ -16,7 +16,6 @@ import typer.main
 import macbuild
 from macbuild import errors
 from macbuild.audit.catalogue import RULES
-from macbuild.audit.model import Exemption
 from macbuild.audit.policy import BUILT_IN, Parameters, load_policy
 from macbuild.cli.app import application
 from macbuild.cli.options import ALWAYS, INTERRUPTED
@@ -56,6 +55,15 @@ NOTES = {
     "Candidate.name": "the name in the lock and in messages",
     "Candidate.layout": "which layout fits what this source unpacks to",
     "Candidate.fetch": "where the bytes are; `type` chooses the form",
+    "Recipe.homepage": "where to read about it",
+    "Release.version": "as the vendor writes it",
+    "Release.arm64": "what arm64 needs; leave it out if the vendor has none",
+    "Release.x86_64": "the same for x86_64; with both, universal2 can be built",
+    "Repair.ids": "install names that the general rule would get wrong",
+    "Repair.dependencies": "dependencies that the general rule cannot rename",
+    "Install.from": "glob in the unpacked source, called `source` above",
+    "Install.to": "place in the artifact; empty is its top folder",
+    "Install.reason": "why, where it is not plain",
     "Install.exclude": "globs on the path below the fixed part",
     "Link.path": "of the link, in the stage",
     "Link.target": "what it says, relative to the folder of the link",
@@ -123,11 +131,13 @@ def _metavar(entry: Any) -> str:  # noqa: ANN401 - as above
 
 
 def _option(entry: Any) -> list[str]:  # noqa: ANN401 - as above
-    names = sorted([*entry.opts, *entry.secondary_opts], key=lambda name: (name.startswith("--"), name))
+    names = sorted([*entry.opts, *entry.secondary_opts], key=lambda name: name.startswith("--"))
     value = "" if entry.is_flag or entry.count else f" {entry.metavar or _value_name(entry.name)}"
     text = entry.help or ""
     if entry.default and entry.default is not True:
         text += f" Default: `{entry.default}`."
+    if entry.required:
+        text += " Required."
     return [", ".join(f"`{name}{value}`" for name in names), text]
 
 
@@ -196,9 +206,11 @@ def _help(entry: Setting) -> str:
 def exit_codes() -> str:
     """Return the page of exit codes, from the error classes."""
     rows = [["0", "", "All went well; with `--skip-unreachable` also when something could not be had."]]
+    defect = "A defect of macbuild: please report it. Also when the reader of standard output went away."
+    rows.append([str(errors.MacbuildError.exit_code), "", defect])
     for kind in sorted(_classes(errors.MacbuildError), key=lambda kind: kind.exit_code):
-        meaning = _sentence(kind) if kind is not errors.MacbuildError else "A defect of macbuild: please report it."
-        rows.append([str(kind.exit_code), f"`{kind.__name__}`" if kind is not errors.MacbuildError else "", meaning])
+        if kind is not errors.MacbuildError:
+            rows.append([str(kind.exit_code), f"`{kind.__name__}`", _sentence(kind)])
     rows.append([str(INTERRUPTED), "", "Interrupted by Ctrl-C. The same command goes on where it stopped."])
     return f"""# Exit codes
 
@@ -275,7 +287,7 @@ def _schema_tables(schema: Mapping[str, Any], root: str | None = None) -> str:
     parts = []
     for name in order:
         entry = definitions[name]
-        title = f"Source of the type `{_tag(entry)}`" if _tag(entry) else f"`{name}`"
+        title = f"Source of the type `{_tag(entry)}`" if _tag(entry) else "The file" if name == first else f"`{name}`"
         text, keys = _description(entry.get("description", ""))
         parts.append(f"## {title}\n\n{text}\n")
         required = entry.get("required", [])
@@ -365,7 +377,8 @@ file = "lib/libvendor*.dylib"
 reason = "the vendor's file, reported to them"
 ```
 
-Levels are `error`, `warning`, `info` and `off`. {_description(Exemption.__doc__ or "")[0]}
+Levels are `error`, `warning`, `info` and `off`. In an exemption `file` is a glob on the path in the tree; `*` crosses
+folders, and the reason stands in the report.
 
 The parameters of `release`, which `[parameters]` of a policy may replace one by one:
 
@@ -386,7 +399,19 @@ def _value(value: object) -> str:
 
 
 def _json(schema: Mapping[str, Any]) -> str:
-    return json.dumps(schema, indent=2) + "\n"
+    return json.dumps(_dedented(schema), indent=2) + "\n"
+
+
+def _dedented(value: Any) -> Any:  # noqa: ANN401 - anything that JSON can hold
+    """Return plain data with descriptions dedented, as Python 3.13 and later keep docstrings."""
+    if isinstance(value, list):
+        return [_dedented(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    cleaned = {key: _dedented(item) for key, item in value.items()}
+    if isinstance(value.get("description"), str):
+        cleaned["description"] = inspect.cleandoc(value["description"])
+    return cleaned
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -19,6 +19,7 @@ __all__ = ["Setting", "Settings", "load_settings", "project_root", "setting", "s
 
 _PACKAGE = Path(__file__).parent
 _PREFIX = "MACBUILD_"
+_PATHS = ("dist", "cache_dir", "recipes", "lock")
 # Names that others define and that mean the same as a setting of ours, which is stronger.
 _FOREIGN = {"deployment_target": "MACOSX_DEPLOYMENT_TARGET"}
 _NOT_SETTINGS = {"MACBUILD_COMPLETE", "MACBUILD_TEST_CACHE"}
@@ -135,6 +136,8 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start
     settings = convert(values, Settings, "settings", ConfigError)
     if settings.jobs is not None and not 0 < settings.jobs <= 1024:
         raise ConfigError(f"{settings.jobs} is no number of jobs", where="jobs", hint="give a number from 1 to 1024")
+    for key in _PATHS:
+        _expanded(key, getattr(settings, key) or "")
     return settings
 
 
@@ -144,17 +147,27 @@ def _file_table(start: Path) -> tuple[Path | None, dict[str, Any]]:
         if own.is_file():
             return own, parse_toml(read_text(own, ConfigError), own, ConfigError)
         project = folder / "pyproject.toml"
-        if project.is_file() and "[tool.macbuild]" in (text := read_text(project, ConfigError)):
-            table = parse_toml(text, project, ConfigError)["tool"]["macbuild"]
-            return project, dict(table)
+        if project.is_file() and "tool.macbuild" in (text := read_text(project, ConfigError)):
+            tools = parse_toml(text, project, ConfigError).get("tool")
+            if isinstance(tools, dict) and "macbuild" in tools:
+                if not isinstance(tools["macbuild"], dict):
+                    raise ConfigError("is no table", where=f"{project}: tool.macbuild")
+                return project, tools["macbuild"]
     return None, {}
 
 
 def _rebased(key: str, value: object, folder: Path) -> object:
     """Paths in a file are relative to that file."""
-    if key in {"dist", "cache_dir", "recipes", "lock"} and isinstance(value, str):
-        return str(folder / Path(value).expanduser())
-    return value
+    return str(folder / _expanded(key, value)) if key in _PATHS and isinstance(value, str) else value
+
+
+def _expanded(key: str, text: str) -> Path:
+    if "\0" in text:
+        raise ConfigError("has a NUL character", where=key)
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{text!r} is in the home of a user who has none", where=key) from error
 
 
 def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
@@ -173,7 +186,7 @@ def _parse(entry: Setting, text: str, where: str) -> object:
     if entry.is_list:
         return text.split(os.pathsep if "://" not in text else " ")
     if int in kinds:
-        if not re.fullmatch(r"\d+", text):
+        if not re.fullmatch(r"\d{1,9}", text):
             raise ConfigError(f"{text!r} is not a whole number", where=where)
         return int(text)
     if bool in kinds:

@@ -50,7 +50,7 @@ def parse_toml(text: str, where: object, error: type[MacbuildError]) -> dict[str
     """Return the table of a TOML text; a syntax error is an `error` with line and column."""
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as cause:
+    except (ValueError, RecursionError) as cause:  # ValueError also for a number of too many digits
         raise error(f"not valid TOML: {cause}", where=where) from cause
 
 

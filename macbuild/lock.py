@@ -38,7 +38,7 @@ class SourceRef(Data, frozen=True):
 class Pinned(SourceRef, frozen=True):
     """A source and the only bytes that are accepted from it; `size` in bytes."""
 
-    file: Annotated[str, msgspec.Meta(pattern=r"^[^/\\\x00]+$")]
+    file: Annotated[str, msgspec.Meta(pattern=r"^(?!\.\.?$)[^/\\\x00]+$")]
     size: Annotated[int, msgspec.Meta(ge=0)]
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 

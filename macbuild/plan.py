@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.metadata import version as package_version
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -191,7 +191,7 @@ class Planner:
         What the plan is made from.
     unavailable
         Sources that failed in this run, by their id, with the error.
-    skip_unreachable
+    refuse
         Whether a component without any source left is listed as refused, not raised.
     """
 
@@ -199,7 +199,7 @@ class Planner:
     lock: Lock
     store: Store
     unavailable: Mapping[str, MacbuildError] = field(default_factory=dict)
-    skip_unreachable: bool = False
+    refuse: bool = False
 
     def plan(self, request: Request) -> Plan:
         """Return the plan of a request.
@@ -214,16 +214,17 @@ class Planner:
             If no pinned source of a component can be had.
         """
         steps: dict[str, Step] = {}
-        artifacts = []
+        artifacts: dict[str, ArtifactPlan] = {}
         refused = []
         for name, version in request.components:
             try:
-                artifacts.append(self._component(name, version, request, steps))
+                artifact = self._component(name, version, request, steps)
+                artifacts[artifact.name] = artifact
             except (UnreachableError, LockError) as error:
-                if not self.skip_unreachable:
+                if not self.refuse:
                     raise
                 refused.append(Refusal(name, error))
-        return Plan(steps, tuple(artifacts), tuple(refused))
+        return Plan(steps, tuple(artifacts.values()), tuple(refused))
 
     def _component(self, name: str, version: str | None, request: Request, steps: dict[str, Step]) -> ArtifactPlan:
         recipe = self.recipes.get(name)
@@ -367,14 +368,14 @@ def _filled(values: Sequence[T], names: Mapping[str, str]) -> list[T]:
 # What of macbuild's own code decides the result of a step, so that a change of it runs the step again.
 _CODE: Mapping[str, tuple[str, ...]] = {
     "fetch": (),
-    "unpack": ("fetch/unpack.py",),
+    "unpack": ("fetch/unpack.py", "fetch/members.py", "fetch/tars.py", "fetch/zips.py"),
     "install": ("stage.py",),
-    "fix": ("repair.py", "macho"),
-    "merge": ("merge.py", "macho"),
-    "audit": ("audit", "macho"),
-    "pack": ("package", "steps.py"),
+    "fix": ("repair.py", "stage.py", "macho"),
+    "merge": ("merge.py", "stage.py", "macho"),
+    "audit": ("audit", "macho", "target.py", "steps.py"),
+    "pack": ("package", "steps.py", "repair.py", "__init__.py"),
 }
-_LIBRARIES: Mapping[str, tuple[str, ...]] = {"pack": ("zlib-ng", "cyclonedx-python-lib")}
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {"pack": ("zlib_ng", "cyclonedx")}
 
 
 @lru_cache
@@ -388,11 +389,18 @@ def tool_digest(kind: str) -> str:
             if file.suffix in {".py", ".toml", ".json"}:
                 hasher.update(file.relative_to(_PACKAGE).as_posix().encode() + b"\0" + file.read_bytes())
     for name in _LIBRARIES.get(kind, ()):
-        hasher.update(f"{name} {package_version(name)}\0".encode())
+        # Their own word on their version: importlib.metadata takes longer to load than all else that planning needs.
+        hasher.update(f"{name} {import_module(name).__version__}\0".encode())
     return hasher.hexdigest() if _CODE[kind] else ""
 
 
+@lru_cache
 def policy_digest(policy: str) -> str:
-    """Return the identity of an audit policy: its name if it is built in, else the content of its file."""
-    path = Path(policy)
-    return digest(path.read_text("utf-8")) if path.suffix and path.is_file() else policy
+    """Return the identity of an audit policy: its name if it is built in, since that is macbuild's code; else what its
+    file and those that it extends say. A policy that does not load is a `ConfigError`.
+    """  # noqa: D205 - one sentence more than a line has room for
+    if (_PACKAGE / "audit" / "policies" / f"{policy}.toml").is_file():
+        return policy
+    from macbuild.audit.policy import load_policy  # noqa: PLC0415 - the built-in ones need no reading here
+
+    return _data(load_policy(policy))

@@ -93,9 +93,8 @@ class Project:
 
     def planner(self, unavailable: Mapping[str, MacbuildError] | None = None) -> Planner:
         """Return a planner that leaves out the sources that are known to be out of reach."""
-        return Planner(
-            self.recipes, self.lock, self.store, unavailable or {}, skip_unreachable=self.settings.skip_unreachable
-        )
+        lenient = self.settings.skip_unreachable or self.settings.keep_going
+        return Planner(self.recipes, self.lock, self.store, unavailable or {}, refuse=lenient)
 
     def request(self, components: Sequence[str]) -> Request:
         """Return the request for components given as `name` or `name@version`, all of them if none is given."""
@@ -107,7 +106,7 @@ class Project:
             pairs.append((name, version or None))
         deployment = self.settings.deployment_target
         return Request(
-            tuple(dict(pairs).items()),
+            tuple(dict.fromkeys(pairs)),
             self.arch,
             parse_deployment(deployment) if deployment else None,
             self.settings.policy,

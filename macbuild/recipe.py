@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,7 +28,8 @@ __all__ = [
 ]
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
-Version = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$")]
+_DOTTED = r"^[0-9]{1,9}(\.[0-9]{1,9})*$"
+Version = Annotated[str, msgspec.Meta(pattern=_DOTTED)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -155,8 +157,9 @@ class Recipe(Data, frozen=True):
             if possible:
                 return possible[-1]
             raise PlanError(f"no release of {self.name} has {arch}", where=self.name, hint=self.choices())
+        wanted = parse_version(version) if re.fullmatch(_DOTTED, version) else ()
         for release in self.releases:
-            if parse_version(release.version) == parse_version(version):
+            if parse_version(release.version) == wanted:
                 break
         else:
             known = [release.version for release in self.releases]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from macbuild.errors import MacbuildError, UnreachableError
 from macbuild.events import Note, Status, StepFinished, StepStarted
 from macbuild.plan import FetchSpec, Plan, Planner, Request, Step
-from macbuild.steps import Context, run_step
+from macbuild.steps import Cancelled, Context, run_step
 
 __all__ = ["Outcome", "build"]
 
@@ -57,37 +57,41 @@ def build(
     """
     unavailable: dict[str, MacbuildError] = {}
     seconds: dict[str, float] = {}
+    errors: dict[str, MacbuildError] = {}
     while True:
         plan = make_planner(unavailable).plan(request)
-        outcome = _Execution(plan, context, keep_going=keep_going).run()
+        outcome = _Execution(plan, context, errors, keep_going=keep_going).run()
         seconds.update(outcome.seconds)
-        lost = {
-            spec.ref.id: error
-            for step, error in outcome.errors.items()
-            if isinstance(error, UnreachableError) and isinstance(spec := plan.steps[step].spec, FetchSpec)
-        }
-        if not lost or len(lost) != len(outcome.errors):
-            outcome.seconds = seconds
-            return outcome
+        lost = {}
+        errors = {}
+        for step, error in outcome.errors.items():
+            spec = plan.steps[step].spec
+            if isinstance(error, UnreachableError) and isinstance(spec, FetchSpec):
+                lost[spec.ref.id] = error
+            else:
+                errors[step] = error
+        if not lost or (errors and not keep_going):
+            return Outcome(plan, errors, seconds)
         unavailable.update(lost)
         for source, error in lost.items():
-            context.emit(Note("warning", f"{source} cannot be had ({error}), trying the next source", ""))
+            context.emit(Note("warning", f"{source} cannot be had ({error})", ""))
 
 
 class _Execution:
     """One pass over a plan."""
 
-    def __init__(self, plan: Plan, context: Context, *, keep_going: bool) -> None:
-        self.outcome = Outcome(plan)
+    def __init__(
+        self, plan: Plan, context: Context, failed: Mapping[str, MacbuildError], *, keep_going: bool
+    ) -> None:
+        self.outcome = Outcome(plan, dict(failed))
         self.context = context
         self.keep_going = keep_going
-        self.waiting = {step.id: step for step in plan.needed()}
+        self.waiting = {step.id: step for step in plan.needed() if step.id not in failed}
         self.running: dict[Future[float], Step] = {}
 
     def run(self) -> Outcome:
         if not self.waiting:
             return self.outcome
-        self.context.store.prepare()
         with self.context.store.in_use(), ThreadPoolExecutor(self.context.jobs, "step") as pool:
             try:
                 self._start_ready(pool)
@@ -105,19 +109,9 @@ class _Execution:
         if self.outcome.errors and not self.keep_going and not self._only_unreachable():
             self.waiting.clear()
         for step in list(self.waiting.values()):
-            if any(need in self.outcome.errors for need in step.needs):
-                self.waiting.pop(step.id)
-            elif all(self.outcome.complete(need) for need in step.needs):
+            if all(self.outcome.complete(need) for need in step.needs):
                 self.waiting.pop(step.id)
                 self.running[pool.submit(self._run_one, step)] = step
-        # A step whose need was dropped just now is dropped in the next round.
-        blocked = [step for step in self.waiting.values() if not self._reachable(step)]
-        for step in blocked:
-            self.waiting.pop(step.id)
-
-    def _reachable(self, step: Step) -> bool:
-        active = {running.id for running in self.running.values()} | set(self.waiting)
-        return all(need in active or self.outcome.complete(need) for need in step.needs)
 
     def _only_unreachable(self) -> bool:
         return all(isinstance(error, UnreachableError) for error in self.outcome.errors.values())
@@ -143,6 +137,9 @@ class _Execution:
                         detail = run_step(step, self.outcome.plan, context, work)
                     status = "built"
                 context.store.write_record(step.id, step.ingredients)
+        except Cancelled:
+            status = "skipped"
+            raise
         finally:
             seconds = time.monotonic() - started
             context.emit(StepFinished(step.id, step.key, status, started, seconds, detail))

@@ -86,14 +86,14 @@ class Store:
     def in_use(self, *, alone: bool = False) -> Iterator[None]:
         """Keep others from cleaning the cache while it is in use; `alone` is for the one who cleans.
 
-        The folder is made if it is missing. Raises `StoreError` if another run is using it and this one must be alone,
+        Who is not alone finds the folder ready for use. Raises `StoreError` if another run is using it and this one must be alone,
         or the other way round.
         """
-        self.prepare()
         folder = self._lock_root(alone=alone)
         try:
-            # Another run may have cleaned the cache between the two lines above.
-            self.prepare()
+            if not alone:
+                # Another run may have cleaned the cache before the lock was ours.
+                self.prepare()
             yield
         finally:
             os.close(folder)
@@ -101,6 +101,8 @@ class Store:
     def _lock_root(self, *, alone: bool) -> int:
         """Return a descriptor that holds a lock on the folder that has the cache's name now."""
         while True:
+            if not alone:
+                self.prepare()
             with os_errors(self.root):
                 folder = os.open(self.root, os.O_RDONLY)
                 try:
@@ -116,7 +118,6 @@ class Store:
                     os.close(folder)
                     raise
                 os.close(folder)
-            self.prepare()
 
     @contextmanager
     def locked(self, name: str, give_up: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -148,11 +149,9 @@ class Store:
         The caller holds the lock of the key, so leftovers of a killed run can only be stale and are removed.
         """
         work = self.root / "work" / key
-        try:
-            shutil.rmtree(work, ignore_errors=True)
+        remove_tree(work)
+        with os_errors(work):
             work.mkdir(parents=True)
-        except OSError as error:
-            raise translate_oserror(error, work) from error
         try:
             yield work
             meta = {"step": step, "size": tree_size(work)}

@@ -1,4 +1,4 @@
-"""Write small, well-formed Mach-O dylibs for tests, with no code of macbuild: header, commands, text, link-edit data."""
+"""Write small, well-formed Mach-O dylibs for tests, with no code of macbuild."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -44,7 +45,7 @@ def step(track: str, kind: str, needs: Sequence[str], *, cached: bool = False, r
 def chain(track: str, *, cached: bool = False) -> dict[str, Step]:
     """Return the steps of a thin artifact, as the planner makes them."""
     steps = {f"{track}/fetch": step(track, "fetch", [], cached=cached)}
-    for before, kind in zip(KINDS[:-1], KINDS[1:], strict=True):
+    for before, kind in pairwise(KINDS):
         needs = [f"{track}/{before}"] if kind != "pack" else [f"{track}/fix", f"{track}/audit"]
         steps[f"{track}/{kind}"] = step(track, kind, needs, cached=cached)
     return steps

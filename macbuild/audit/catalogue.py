@@ -11,7 +11,7 @@ RULES = {
     "arch-extra": "no file has an architecture that is not claimed",
     "platform": "every slice is for macOS",
     "minimum-os": "every slice runs on the minimum macOS that is claimed",
-    "minimum-os-minor": "a wheel tag, which from macOS 11 on has no minor version, does not hide that one is needed",
+    "minimum-os-finer": "what a wheel tag cannot say (patch levels, minor versions from macOS 11 on) is not needed",
     "sdk": "every slice tells the SDK it was built with",
     "header-room": "there is room for the load command that a signature needs",
     "two-level": "symbols are bound to the library that they were linked with (MH_TWOLEVEL)",

@@ -19,12 +19,12 @@ class Claim:
     """What an artifact says about itself, by its file name or by whoever asks.
 
     `archs` is None where nothing is said. `minimum` is the minimum macOS of each architecture, packed as X.Y.Z in 16,
-    8 and 8 bits. `major_only` tells that the minor version cannot be said, as in a wheel tag of macOS 11 and later.
+    8 and 8 bits. `by_tag` tells that it comes from a wheel tag, which cannot say every version.
     """
 
     archs: frozenset[str] | None = None
     minimum: Mapping[str, int] = field(default_factory=dict)
-    major_only: bool = False
+    by_tag: bool = False
 
 
 @dataclass(frozen=True, slots=True)

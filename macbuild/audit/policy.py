@@ -170,8 +170,8 @@ def _merged(name: str, beside: Path, depth: int) -> tuple[dict[str, Any], Path]:
         raise ConfigError("'extends' is not a name", where=path)
     base, _ = _merged(parent, path.parent, depth + 1)
     for key in ("severity", "parameters"):
-        if isinstance(data.get(key), dict):
-            data[key] = {**base.get(key, {}), **data[key]}
+        if isinstance(data.get(key), dict) and isinstance(base.get(key), dict):
+            data[key] = {**base[key], **data[key]}
     return {**base, "name": path.stem, **data}, path
 
 

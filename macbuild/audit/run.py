@@ -164,7 +164,7 @@ def claim_of(name: str) -> Claim:
         for arch in _slices(found[3]):
             lowest = max(tagged, _ARM_MINIMUM) if arch == "arm64" else tagged
             minimum[arch] = min(lowest, minimum.get(arch, lowest))
-    return Claim(frozenset(minimum) or None, minimum, major_only=True)
+    return Claim(frozenset(minimum) or None, minimum, by_tag=True)
 
 
 def _slices(arch: str) -> frozenset[str]:
@@ -174,7 +174,7 @@ def _slices(arch: str) -> frozenset[str]:
 def _explicit(archs: frozenset[str] | None, minimum_macos: str | None, claim: Claim) -> Claim:
     wanted = claim.archs if archs is None else archs
     if minimum_macos is None:
-        return Claim(wanted, claim.minimum, claim.major_only)
+        return Claim(wanted, claim.minimum, claim.by_tag)
     packed = pack_version(minimum_macos)
     names = wanted or {"arm64", "arm64e", "x86_64"}
     return Claim(wanted, {arch: max(packed, _ARM_MINIMUM) if arch != "x86_64" else packed for arch in names})

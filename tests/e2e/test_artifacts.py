@@ -33,7 +33,10 @@ def slices(root: Path) -> Iterator[tuple[Path, lief.MachO.Binary]]:
         if path.is_file() and not path.is_symlink() and lief.is_macho(str(path)):
             parsed = lief.MachO.parse(str(path))
             assert parsed is not None
-            yield from ((path, parsed.at(index)) for index in range(parsed.size))
+            for index in range(parsed.size):
+                binary = parsed.at(index)
+                assert binary is not None
+                yield path, binary
 
 
 def code_hashes_match(content: bytes, start: int, size: int) -> bool:
@@ -106,15 +109,18 @@ def test_manifest_tells_the_truth(dist: Path, unpacked: Path, arch: str, name: s
     for path, row in listed.items():
         if "sha256" in row:
             assert hashlib.sha256((unpacked / name / path).read_bytes()).hexdigest() == row["sha256"]
-    oldest = [tuple(binary.minimum_os if hasattr(binary, "minimum_os") else minos(binary)) for _, binary in
-              slices(unpacked / name)]  # fmt: skip
-    assert max(oldest) == (*map(int, entry["minimum_macos"].split(".")), 0, 0)[:3]
+    oldest = max(minos(binary) for _, binary in slices(unpacked / name))
+    assert oldest == (*map(int, entry["minimum_macos"].split(".")), 0, 0)[:3]
 
 
 def minos(binary: lief.MachO.Binary) -> tuple[int, int, int]:
     """Return the minimum macOS of a slice as LIEF reads it."""
-    version = binary.build_version.minos if binary.has_build_version else binary.version_min.version
-    major, minor, patch = version
+    build = binary.build_version
+    if build is None:
+        assert binary.version_min is not None
+        major, minor, patch = binary.version_min.version
+    else:
+        major, minor, patch = build.minos
     return major, minor, patch
 
 

@@ -17,7 +17,7 @@ homepage = "https://example.org"
 license = "MIT"
 releases = [{ version = "2.2.2", arm64 = { minimum_macos = "11.0", sources = [
   { name = "a", layout = "l", fetch = { type = "url", urls = ["https://example.org/a.zip"] } },
-  { name = "b", layout = "l", fetch = { type = "wheel", package = "p", version = "1", platform = "macosx_11_0_arm64" } },
+  { name = "b", layout = "l", fetch = { type = "wheel", package = "p", version = "1", platform = "macosx_11_0" } },
   { name = "c", layout = "l", fetch = { type = "npm", package = "@a/b", version = "1.2.3" } },
   { name = "d", layout = "l", fetch = { type = "file", path = "x" } },
   { name = "e", layout = "l", fetch = { type = "git", url = "https://example.org/a", commit = "%s" } } ] } }]
@@ -46,9 +46,24 @@ source = "b"
 request = "r"
 reason = "r"
 """ % ("0" * 64)
-_SETTINGS = 'arch = "arm64"\njobs = 2\ndist = "~/d"\nmirrors = ["m"]\noffline = true\ncolor = "never"\npolicy = "wheel"\n'
+_SETTINGS = """\
+arch = "arm64"
+jobs = 2
+dist = "~/d"
+mirrors = ["m"]
+offline = true
+color = "never"
+policy = "wheel"
+"""
 _ENVIRONMENT = "MACBUILD_JOBS=2\nMACOSX_DEPLOYMENT_TARGET=14.0\nMACBUILD_OFFLINE=1\nMACBUILD_MIRRORS=a:b\nHOME=/x\n"
-_POLICY = 'extends = "release"\nsummary = "s"\n[severity]\nsdk = "off"\n[parameters]\nbanned_exports = ["__Z*", "[a-c]?"]\n'
+_POLICY = """\
+extends = "release"
+summary = "s"
+[severity]
+sdk = "off"
+[parameters]
+banned_exports = ["__Z*", "[a-c]?"]
+"""
 
 
 def write_seeds(folder: Path, target: str) -> None:
@@ -99,6 +114,7 @@ def _data() -> dict[str, bytes]:
         "recipe-nested-tables": "R" + "a." * 5000 + "b = 1",
         "lock-of-the-future": "Lversion = 2\n",
         "settings-not-toml": "Sarch = \n",
+        "policy-of-two": f'Aextends = "base.toml"\n[severity]\nsdk = "info"\n\n---\n{_POLICY}',
         "policy-extends-itself": 'Aextends = "mine.toml"\n',
     }
     return {name: text.encode() for name, text in texts.items()}

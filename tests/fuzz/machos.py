@@ -1,4 +1,4 @@
-"""Small Mach-O files for the seeds: all that `tests.machobytes` writes, with more link-edit data, other CPUs and kinds."""
+"""Small Mach-O files for the seeds: those of `tests.machobytes` with more link-edit data, other CPUs and kinds."""
 
 from __future__ import annotations
 

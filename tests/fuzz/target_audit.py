@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from functools import cache
 
@@ -25,10 +26,8 @@ def check(data: bytes) -> None:
         report = audit_tree(library.parent, _policy(), minimum_macos="11.0", exports=_EXPORTS)
         json.dumps(report.to_json(), ensure_ascii=False).encode()
         assert report.files in {1, 2}
-        try:
+        with contextlib.suppress(MacbuildError):
             audit_path(hostile, _policy(), verify_signatures=False)
-        except MacbuildError as error:
-            assert error.message
 
 
 @cache

@@ -96,7 +96,7 @@ def test_a_wheel_is_measured_by_its_tag(tmp_path: Path) -> None:
     policy = load_policy("wheel")
     files = {"pkg/libx.dylib": dylib(), "pkg/__init__.py": b""}
     exact = wheel(tmp_path / "p-1.0-py3-none-macosx_13_0_arm64.whl", files)
-    assert [finding.rule for finding in audit_path(exact, policy).findings] == ["minimum-os-minor"]
+    assert [finding.rule for finding in audit_path(exact, policy).findings] == ["minimum-os-finer"]
     old = wheel(tmp_path / "p-1.0-py3-none-macosx_12_0_arm64.whl", files)
     assert [finding.rule for finding in audit_path(old, policy).findings] == ["minimum-os"]
     assert audit_path(old, policy, minimum_macos="13.4").findings == ()

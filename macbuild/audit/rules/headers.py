@@ -55,12 +55,17 @@ def _minimum(context: Context, entry: Slice, minimum: int) -> Iterator[Hit]:
     if claimed is None or minimum <= claimed:
         return
     text = f"needs macOS {format_version(minimum)}, claimed is {format_version(claimed)}"
-    if context.claim.major_only and minimum >> 16 == claimed >> 16 >= 11:
-        mend = "say so in the documentation: a wheel tag has no minor version from macOS 11 on"
-        yield Hit("minimum-os-minor", entry.path, entry.arch, text, mend)
+    if context.claim.by_tag and _in_tag(minimum) == _in_tag(claimed):
+        mend = "say so in the documentation: a wheel tag has no room for it"
+        yield Hit("minimum-os-finer", entry.path, entry.arch, text, mend)
     else:
         mend = f"build it for the older macOS, or claim {format_version(minimum)}"
         yield Hit("minimum-os", entry.path, entry.arch, text, mend)
+
+
+def _in_tag(version: int) -> int:
+    """Return what a wheel tag can say of a packed version: the major one from macOS 11 on, before it the minor too."""
+    return version >> 16 if version >> 16 >= 11 else version >> 8
 
 
 def _room(context: Context) -> Iterator[Hit]:
