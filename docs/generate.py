@@ -208,9 +208,8 @@ def exit_codes() -> str:
     rows = [["0", "", "All went well; with `--skip-unreachable` also when something could not be had."]]
     defect = "A defect of macbuild: please report it. Also when the reader of standard output went away."
     rows.append([str(errors.MacbuildError.exit_code), "", defect])
-    for kind in sorted(_classes(errors.MacbuildError), key=lambda kind: kind.exit_code):
-        if kind is not errors.MacbuildError:
-            rows.append([str(kind.exit_code), f"`{kind.__name__}`", _sentence(kind)])
+    kinds = sorted(_classes(errors.MacbuildError), key=lambda kind: kind.exit_code)
+    rows += [[str(kind.exit_code), f"`{kind.__name__}`", _sentence(kind)] for kind in kinds]
     rows.append([str(INTERRUPTED), "", "Interrupted by Ctrl-C. The same command goes on where it stopped."])
     return f"""# Exit codes
 
@@ -224,8 +223,8 @@ The stand-ins for Apple's tools follow the tools whose names they have: see
 
 
 def _classes(kind: type[errors.MacbuildError]) -> Iterator[type[errors.MacbuildError]]:
-    yield kind
     for child in kind.__subclasses__():
+        yield child
         yield from _classes(child)
 
 

@@ -7,18 +7,29 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from macbuild.data import Data, convert, nearest, parse_toml, read_text
-from macbuild.errors import ConfigError
+from macbuild.errors import ConfigError, MacbuildError
+from macbuild.target import parse_arch, parse_deployment
 
-__all__ = ["Setting", "Settings", "load_settings", "project_root", "setting", "settings_table"]
+__all__ = [
+    "Setting",
+    "Settings",
+    "data_root",
+    "load_settings",
+    "project_root",
+    "setting",
+    "settings_table",
+]
 
 _PACKAGE = Path(__file__).parent
 _PREFIX = "MACBUILD_"
+_MAX_JOBS = 1024
 _PATHS = ("dist", "cache_dir", "recipes", "lock")
 # Names that others define and that mean the same as a setting of ours, which is stronger.
 _FOREIGN = {"deployment_target": "MACOSX_DEPLOYMENT_TARGET"}
@@ -81,13 +92,16 @@ class Setting:
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
 
-def settings_table() -> Iterator[Setting]:
-    """Yield all settings in the order of their definition."""
+@cache
+def settings_table() -> tuple[Setting, ...]:
+    """Return all settings in the order of their definition."""
     hints = get_type_hints(Settings, include_extras=True)
+    table = []
     for field in msgspec.structs.fields(Settings):
         kind, text = get_args(hints[field.name])
         default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-        yield Setting(field.name, text, default, kind)
+        table.append(Setting(field.name, text, default, kind))
+    return tuple(table)
 
 
 def setting(name: str) -> Setting:
@@ -130,15 +144,32 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start
     path, table = _file_table(start)
     if path is not None:
         convert(table, Settings, path, ConfigError)
-        values.update({key: _rebased(key, value, path.parent) for key, value in table.items()})
+        for key, value in table.items():
+            _check(key, value, f"{path}: {key}")
+            values[key] = _rebased(key, value, path.parent)
     values.update(_environment(environ))
-    values.update({key: value for key, value in flags.items() if value is not None})
-    settings = convert(values, Settings, "settings", ConfigError)
-    if settings.jobs is not None and not 0 < settings.jobs <= 1024:
-        raise ConfigError(f"{settings.jobs} is no number of jobs", where="jobs", hint="give a number from 1 to 1024")
-    for key in _PATHS:
-        _expanded(key, getattr(settings, key) or "")
-    return settings
+    for key, value in flags.items():
+        if value is not None:
+            _check(key, value, setting(key).flag)
+            values[key] = value
+    return convert(values, Settings, "settings", ConfigError)
+
+
+def _check(name: str, value: object, where: str) -> None:
+    """Refuse what has the right type and cannot be right."""
+    if value == "":
+        raise ConfigError("is empty", where=where)
+    if name == "jobs" and isinstance(value, int) and not 0 < value <= _MAX_JOBS:
+        raise ConfigError(f"{value} is no number of jobs", where=where, hint=f"give a number from 1 to {_MAX_JOBS}")
+    if name in _PATHS and isinstance(value, str):
+        _expanded(where, value)
+    try:
+        if name == "arch" and isinstance(value, str):
+            parse_arch(value)
+        if name == "deployment_target" and isinstance(value, str):
+            parse_deployment(value)
+    except MacbuildError as error:
+        raise ConfigError(error.message, where=where, hint=error.hint) from error
 
 
 def _file_table(start: Path) -> tuple[Path | None, dict[str, Any]]:
@@ -147,7 +178,7 @@ def _file_table(start: Path) -> tuple[Path | None, dict[str, Any]]:
         if own.is_file():
             return own, parse_toml(read_text(own, ConfigError), own, ConfigError)
         project = folder / "pyproject.toml"
-        if project.is_file() and "tool.macbuild" in (text := read_text(project, ConfigError)):
+        if project.is_file() and "macbuild" in (text := read_text(project, ConfigError)):
             tools = parse_toml(text, project, ConfigError).get("tool")
             if isinstance(tools, dict) and "macbuild" in tools:
                 if not isinstance(tools["macbuild"], dict):
@@ -158,7 +189,10 @@ def _file_table(start: Path) -> tuple[Path | None, dict[str, Any]]:
 
 def _rebased(key: str, value: object, folder: Path) -> object:
     """Paths in a file are relative to that file."""
-    return str(folder / _expanded(key, value)) if key in _PATHS and isinstance(value, str) else value
+    if isinstance(value, list) and key == "mirrors":
+        return [text if "://" in text else str(folder / _expanded(key, text)) for text in value]
+    is_path = key in _PATHS or (key == "policy" and str(value).endswith(".toml"))
+    return str(folder / _expanded(key, value)) if is_path and isinstance(value, str) else value
 
 
 def _expanded(key: str, text: str) -> Path:
@@ -178,13 +212,15 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     for entry in table.values():
         for variable in (entry.foreign, entry.variable):
             if variable and environ.get(variable):
-                yield entry.name, _parse(entry, environ[variable], variable)
+                value = _parse(entry, environ[variable], variable)
+                _check(entry.name, value, variable)
+                yield entry.name, value
 
 
 def _parse(entry: Setting, text: str, where: str) -> object:
     kinds = get_args(entry.kind) if get_origin(entry.kind) in {Union, types.UnionType} else (entry.kind,)
     if entry.is_list:
-        return text.split(os.pathsep if "://" not in text else " ")
+        return [part for part in text.split(os.pathsep if "://" not in text else " ") if part]
     if int in kinds:
         if not re.fullmatch(r"\d{1,9}", text):
             raise ConfigError(f"{text!r} is not a whole number", where=where)

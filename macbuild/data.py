@@ -6,6 +6,7 @@ import difflib
 import re
 import sys
 import types
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -22,6 +23,8 @@ __all__ = ["Data", "convert", "load_toml", "nearest", "parse_toml", "read_text"]
 
 T = TypeVar("T")
 MAX_FILE = 16 << 20
+MAX_DOTS = 1000  # For a dotted key the parser needs time and memory with the square of its length.
+_ENDLESS_KEY = re.compile(rf"^(?:[^.\n]*\.){{{MAX_DOTS + 1}}}", re.MULTILINE)
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -48,6 +51,8 @@ def read_text(path: Path, error: type[MacbuildError]) -> str:
 
 def parse_toml(text: str, where: object, error: type[MacbuildError]) -> dict[str, Any]:
     """Return the table of a TOML text; a syntax error is an `error` with line and column."""
+    if _ENDLESS_KEY.search(text):
+        raise error(f"has a line with more than {MAX_DOTS} dots", where=where)
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as cause:  # ValueError also for a number of too many digits
@@ -73,36 +78,85 @@ def convert(data: object, kind: type[T], where: object, error: type[MacbuildErro
     error
         The class to raise.
     """
-    unknown = _unknown_key(data, kind, "")
-    if unknown is not None:
-        path, key, known = unknown
-        place = f" in {path}" if path else ""
-        raise error(f"unknown key {key!r}{place}", where=where, hint=nearest(key, known))
+    problem = _problem(data, kind, "")
+    if problem is not None:
+        message, hint = problem
+        raise error(message, where=where, hint=hint)
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as cause:
-        text = re.sub(r"`\$\.?([^`]*)`", r"'\1'", str(cause)).replace(" - at ''", "")
+        text = re.sub(r"`\$\.?([^`]*)`", lambda match: f"'{_place(match[1], data, kind)}'", str(cause))
+        text = text.replace(" - at ''", "")
         raise error(text[0].lower() + text[1:], where=where) from cause
 
 
-def _unknown_key(data: object, kind: Any, path: str) -> tuple[str, str, list[str]] | None:  # noqa: ANN401 - any annotation
+def _problem(data: object, kind: Any, path: str) -> tuple[str, str] | None:  # noqa: ANN401 - any annotation
+    """Return what msgspec would not say with a hint: an unknown key, or an unknown kind of a union."""
+    tags = _tags(kind)
     kind = _variant(data, kind)
     if isinstance(data, list):
         inner = [(f"{path}[{index}]", item, (get_args(kind) or (object,))[0]) for index, item in enumerate(data)]
     elif isinstance(data, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        info = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
-        if kind.__struct_config__.tag_field:
-            info[kind.__struct_config__.tag_field] = ""
-        hints = get_type_hints(kind)
+        known = _keys(kind)
         for key in data:
-            if key not in info:
-                return path, str(key), [name for name in info]  # noqa: C416 - a list of keys
-        inner = [(f"{path}.{key}".lstrip("."), data[key], hints.get(info[key], object)) for key in data]
+            if key not in known:
+                return f"unknown key {str(key)!r}{f' in {path}' if path else ''}", nearest(str(key), list(known))
+        inner = [(f"{path}.{key}".lstrip("."), data[key], known[key]) for key in data]
     elif isinstance(data, dict) and get_origin(kind) is dict:
         inner = [(f"{path}.{key}".lstrip("."), value, get_args(kind)[1]) for key, value in data.items()]
     else:
+        for field, names in tags.items():
+            if isinstance(data, dict) and isinstance(data.get(field), str) and data[field] not in names:
+                return f"invalid value {data[field]!r} - at '{path}.{field}'", nearest(data[field], names)
         return None
-    return next((found for where, item, hint in inner if (found := _unknown_key(item, hint, where))), None)
+    return next((found for where, item, hint in inner if (found := _problem(item, hint, where))), None)
+
+
+def _place(path: str, data: Any, kind: Any) -> str:  # noqa: ANN401 - any data, any annotation
+    """Return a path of msgspec with the keys of dictionaries, which are `[...]` in it, named."""
+    named = ""
+    for key, index in re.findall(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
+        kind = _variant(data, kind)
+        if index == "...":
+            _, inner = get_args(kind)
+            name = next((name for name, value in data.items() if not _fits(value, inner)), None)
+            if name is None:
+                return f"{named}[...]"
+            named, data, kind = f"{named}.{name}", data[name], inner
+        elif index:
+            named, data, kind = f"{named}[{index}]", data[int(index)], get_args(kind)[0]
+        else:
+            known = _keys(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else {}
+            named, data, kind = f"{named}.{key}", data.get(key), known.get(key, object)
+    return named.lstrip(".")
+
+
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - any annotation
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _tags(kind: Any) -> dict[str, list[str]]:  # noqa: ANN401 - any annotation
+    """Return the tags of a union's members by the key that they stand under."""
+    tags: dict[str, list[str]] = {}
+    if get_origin(kind) in {Union, types.UnionType}:
+        for member in get_args(kind):
+            config = getattr(member, "__struct_config__", None)
+            if config is not None and config.tag_field:
+                tags.setdefault(config.tag_field, []).append(config.tag)
+    return tags
+
+
+@cache
+def _keys(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the keys that a struct has in a file, each with its annotation."""
+    hints = get_type_hints(kind)
+    keys = {field.encode_name: hints[field.name] for field in msgspec.structs.fields(kind)}
+    tag = kind.__struct_config__.tag_field
+    return {tag: object, **keys} if tag else keys
 
 
 def _variant(data: object, kind: Any) -> Any:  # noqa: ANN401 - any annotation

@@ -38,7 +38,7 @@ class SourceRef(Data, frozen=True):
 class Pinned(SourceRef, frozen=True):
     """A source and the only bytes that are accepted from it; `size` in bytes."""
 
-    file: Annotated[str, msgspec.Meta(pattern=r"^(?!\.\.?$)[^/\\\x00]+$")]
+    file: Annotated[str, msgspec.Meta(pattern=r"^(?!(?:\.\.?|meta\.json)$)[^/\\\x00]+$")]
     size: Annotated[int, msgspec.Meta(ge=0)]
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 
@@ -96,7 +96,13 @@ def load_lock(path: Path) -> Lock:
     if data.get("version") != FORMAT:
         hint = "use the macbuild that wrote it, or write it anew with: macbuild lock"
         raise LockError(f"lock version {data.get('version')!r}, this macbuild reads {FORMAT}", where=path, hint=hint)
-    return convert(data, Lock, path, LockError)
+    lock = convert(data, Lock, path, LockError)
+    seen: set[str] = set()
+    for entry in (*lock.pinned, *lock.unpinned):
+        if entry.id in seen:
+            raise LockError(f"{entry.id} stands twice", where=path, hint="keep one of the two, or run: macbuild lock")
+        seen.add(entry.id)
+    return lock
 
 
 def save_lock(path: Path, lock: Lock) -> None:

@@ -46,6 +46,11 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
             try:
                 pinned.append(_pin(project, ref, candidate, emit))
             except UnreachableError as error:
+                known = old.pin(ref)
+                if known is not None:
+                    emit(Note("warning", f"{ref.id} keeps its pin: {error}"))
+                    pinned.append(known)
+                    continue
                 emit(Note("warning", f"{ref.id} stays unpinned: {error}"))
                 reason = "could not be reached when the lock was written"
                 unpinned.append(Unpinned(**msgspec.structs.asdict(ref), reason=reason))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
@@ -45,34 +45,46 @@ def merge_stages(stages: Mapping[str, Path], output: Path, prefer: Sequence[Pref
         for path in files_below(stage):
             found.setdefault(PurePosixPath(path.relative_to(stage).as_posix()), {})[arch] = path
     for relative, versions in sorted(found.items()):
+        if any(folder in found for folder in relative.parents):
+            raise RepairError("lies in a folder of one architecture that is a file of the other", where=str(relative))
         target = output / relative
         target.parent.mkdir(parents=True, exist_ok=True)
         paths = list(versions.values())
         if len(paths) == 1 or _same(paths):
             link_or_copy(paths[0], target)
-        elif all(is_macho(path) for path in paths):
+        elif all(is_macho(path) and not path.is_symlink() for path in paths):
             merge_files(paths, target)
             sign_private(target)
         else:
-            _choose(relative, versions, target, prefer)
+            _choose(relative, versions, target, prefer, found)
 
 
-def _choose(relative: PurePosixPath, versions: Mapping[str, Path], target: Path, prefer: Sequence[Prefer]) -> None:
+def _choose(
+    relative: PurePosixPath,
+    versions: Mapping[str, Path],
+    target: Path,
+    prefer: Sequence[Prefer],
+    taken: Collection[PurePosixPath],
+) -> None:
     rule = next((rule for rule in prefer if fnmatchcase(str(relative), rule.file)), None)
     if rule is not None:
         link_or_copy(versions[rule.arch], target)
     elif relative.suffix in _HEADERS:
-        _switch_header(relative, versions, target)
+        _switch_header(relative, versions, target, taken)
     else:
         archs = " and ".join(versions)
         hint = "add a [[merge.prefer]] to the recipe that says which to take, with the reason"
         raise RepairError(f"differs between {archs}", where=str(relative), hint=hint)
 
 
-def _switch_header(relative: PurePosixPath, versions: Mapping[str, Path], target: Path) -> None:
+def _switch_header(
+    relative: PurePosixPath, versions: Mapping[str, Path], target: Path, taken: Collection[PurePosixPath]
+) -> None:
     lines = ["#pragma once", ""]
     for index, (arch, path) in enumerate(sorted(versions.items())):
         name = f"{relative.stem}.{arch}{relative.suffix}"
+        if relative.with_name(name) in taken:
+            raise RepairError(f"differs, and {name} is there already", where=str(relative))
         link_or_copy(path, target.with_name(name))
         lines += [f"#{'elif' if index else 'if'} defined({_MACROS[arch]})", f'#include "{name}"']
     lines += ["#else", f'#error "{relative.name}: built for {" and ".join(sorted(versions))}"', "#endif", ""]

@@ -394,7 +394,6 @@ def tool_digest(kind: str) -> str:
     return hasher.hexdigest() if _CODE[kind] else ""
 
 
-@lru_cache
 def policy_digest(policy: str) -> str:
     """Return the identity of an audit policy: its name if it is built in, since that is macbuild's code; else what its
     file and those that it extends say. A policy that does not load is a `ConfigError`.

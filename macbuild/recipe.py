@@ -197,6 +197,9 @@ def load_recipe(path: Path) -> Recipe:
     for release in recipe.releases:
         for arch in ("arm64", "x86_64"):
             part = release.slice(arch)
+            names = [candidate.name for candidate in part.sources] if part else []
+            if len(set(names)) != len(names):
+                raise RecipeError(f"two sources of {release.version} for {arch} have the same name", where=path)
             for candidate in part.sources if part else ():
                 if candidate.layout not in recipe.layouts:
                     hint = nearest(candidate.layout, list(recipe.layouts))

@@ -71,8 +71,8 @@ def fix(source: Path, stage: Path, repair: Repair, arch: str) -> list[Change]:
 
 
 def is_system(name: str) -> bool:
-    """Whether a dependency is part of macOS."""
-    return name.startswith(_SYSTEM)
+    """Whether a dependency is part of macOS; a path that goes upwards leads anywhere."""
+    return name.startswith(_SYSTEM) and ".." not in name.split("/")
 
 
 def _loadable(path: Path) -> bool:

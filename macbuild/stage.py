@@ -37,17 +37,12 @@ def install(source: Path, stage: Path, rules: Sequence[Install], links: Sequence
         if not found:
             raise RecipeError(f"{rule.source!r} matches nothing in the source", hint="the vendor's layout has changed")
         for path, place in found:
-            target = stage / _inside(place)
-            if target.exists():
-                raise RecipeError(f"{place} is installed twice", where=rule.source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            link_or_copy(path, target)
+            link_or_copy(path, _new_place(stage, place, rule.source))
     for link in links:
-        target = stage / _inside(link.path)
-        if not (target.parent / link.target).exists():
-            raise RecipeError(f"the link {link.path} points to {link.target}, which is not there", where="links")
+        target = _new_place(stage, link.path, "links")
         with os_errors(target):
             target.symlink_to(link.target)
+    _check_links(stage)
 
 
 def files_below(root: Path) -> Iterator[Path]:
@@ -70,10 +65,41 @@ def link_or_copy(source: Path, target: Path) -> None:
             copy_file(source, target)
 
 
+def _new_place(stage: Path, place: str, where: str) -> Path:
+    """Return the path in the stage where nothing is yet, with its folders."""
+    target = stage / _inside(place)
+    for folder in reversed(target.relative_to(stage).parents[:-1]):
+        if os.path.lexists(stage / folder) and ((stage / folder).is_symlink() or not (stage / folder).is_dir()):
+            raise RecipeError(f"{place} would lie in {folder}, which is no folder", where=where)
+    if os.path.lexists(target):
+        raise RecipeError(f"{place} is installed twice", where=where)
+    with os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _check_links(stage: Path) -> None:
+    """Refuse a link that leads out of the stage, or to nothing: its target may have been left where it came from."""
+    root = os.path.realpath(stage)
+    for path in files_below(stage):
+        if path.is_symlink():
+            target = os.fspath(path.readlink())
+            inside = os.path.realpath(path).startswith(root + os.sep) and not target.startswith("/")
+            if not inside or not path.exists():
+                why = "is not there" if inside else "is not inside the stage"
+                name = path.relative_to(stage).as_posix()
+                raise RecipeError(f"the link {name} points to {target}, which {why}", where="links")
+
+
 def _matches(source: Path, rule: Install) -> Iterator[tuple[Path, str]]:
     """Yield the files that a rule takes, each with its path in the stage."""
     fixed = _fixed_part(rule.source)
-    for path in sorted(source.glob(rule.source)):
+    _inside(rule.source)
+    try:
+        found = sorted(source.glob(rule.source))
+    except (ValueError, NotImplementedError) as error:
+        raise RecipeError(f"{rule.source!r} is not a pattern: {error}") from error
+    for path in found:
         if path.is_dir() and not path.is_symlink():
             continue
         relative = path.relative_to(source / fixed).as_posix()
@@ -92,5 +118,5 @@ def _fixed_part(pattern: str) -> PurePosixPath:
 def _inside(path: str) -> PurePosixPath:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts:
-        raise RecipeError(f"{path!r} does not stay inside the stage")
+        raise RecipeError(f"{path!r} is absolute, empty or goes upwards")
     return pure

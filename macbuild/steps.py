@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from macbuild.errors import AuditError
+from macbuild.errors import AuditError, StoreError
 from macbuild.events import Emit, Note, Progress
 from macbuild.plan import AuditSpec, FetchSpec, FixSpec, InstallSpec, MergeSpec, PackSpec, Plan, Step, UnpackSpec
 from macbuild.store import Store
@@ -93,7 +93,7 @@ def run_step(step: Step, plan: Plan, context: Context, work: Path) -> str:
     if isinstance(spec, FetchSpec):
         return _fetch(step, spec, context, work)
     if isinstance(spec, UnpackSpec):
-        return _unpack(step, inputs[0], context, work)
+        return _unpack(step, plan.steps[step.needs[0]], context, work)
     if isinstance(spec, InstallSpec):
         from macbuild.stage import install  # noqa: PLC0415 - a run with nothing to do needs none of these
 
@@ -131,10 +131,16 @@ def _fetch(step: Step, spec: FetchSpec, context: Context, work: Path) -> str:
     return f"served by {spec.candidate.name}: {spec.candidate.fetch.describe()}"
 
 
-def _unpack(step: Step, source: Path, context: Context, work: Path) -> str:
+def _unpack(step: Step, fetched: Step, context: Context, work: Path) -> str:
     from macbuild.fetch.unpack import unpack  # noqa: PLC0415
 
-    (archive,) = (path for path in source.iterdir() if path.name != "meta.json")
+    assert isinstance(fetched.spec, FetchSpec)
+    pin = fetched.spec.pin
+    archive = context.store.path(fetched.key) / pin.file
+    if not archive.is_file() or archive.stat().st_size != pin.size:
+        context.store.discard(fetched.key)
+        hint = "it was removed; run the same command again"
+        raise StoreError("the fetched file is damaged", where=archive, hint=hint)
     unpack(archive, work / "tree", progress=context.meter(step.id, "unpacking"))
     return archive.name
 

@@ -12,6 +12,7 @@ from macbuild.cli import show
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.errors import MacbuildError
+from macbuild.files import os_errors
 from macbuild.make import Result, make
 from macbuild.plan import Plan
 
@@ -118,5 +119,5 @@ def _summarize(result: Result) -> None:
     """Add the table to the summary of a GitHub job, if this is one."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:
-        with Path(path).open("a", encoding="utf-8") as file:
+        with os_errors(path), Path(path).open("a", encoding="utf-8") as file:
             file.write(show.markdown(result))

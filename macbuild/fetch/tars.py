@@ -118,7 +118,7 @@ class TarReader:
             raw = header[345:500].split(b"\0", 1)[0] + b"/" + raw
         text = extended["path"] if "path" in extended else self._text(raw)
         name = self.tree.clean(text)
-        if flag in _DEVICES or any(key.startswith("GNU.sparse") for key in extended):
+        if flag in _DEVICES or "GNU.sparse" in extended:
             raise self.tree.error(name, f"it is {_DEVICES.get(flag, 'a sparse file')}, which is not supported")
         if flag not in _KINDS:
             raise self.tree.error(name, f"its type {flag!r} is not supported")
@@ -173,8 +173,10 @@ class TarReader:
             key, equals, value = record[len(length) + 1 : count - 1].partition(b"=")
             if not space or not equals or count > len(record) or record[count - 1 : count] != b"\n":
                 raise self._error("an extended header is damaged")
-            if key in {b"path", b"linkpath", b"size", b"mtime"} or key.startswith(b"GNU.sparse"):
-                found[self._text(key)] = self._text(value)
+            if key.startswith(b"GNU.sparse"):
+                found["GNU.sparse"] = ""
+            elif key in {b"path", b"linkpath", b"size", b"mtime"}:
+                found[key.decode()] = self._text(value)
             record = record[count:]
         return found
 

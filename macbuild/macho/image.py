@@ -33,6 +33,8 @@ __all__ = [
 Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 
 HEADER_SIZE = 32
+MAX_COMMANDS = 1 << 16  # Far beyond every real image; without a limit a file costs thirty times its size in memory.
+MAX_SIZEOFCMDS = 1 << 24
 _CPU_SUBTYPE_MASK = 0x00FFFFFF  # The high byte holds capability bits, <mach/machine.h>.
 _ARM64E_SUBTYPE = 2
 
@@ -162,6 +164,8 @@ class Image:
         end = HEADER_SIZE + self.sizeofcmds
         if end > self.size:
             raise MachOError(f"load commands end at byte {end}, the image has {self.size} bytes", where=self.where)
+        if count > MAX_COMMANDS or self.sizeofcmds > MAX_SIZEOFCMDS:
+            raise MachOError(f"{count} load commands of {self.sizeofcmds} bytes are beyond reason", where=self.where)
         position = HEADER_SIZE
         for index in range(count):
             if position + 8 > end:

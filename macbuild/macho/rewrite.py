@@ -310,10 +310,13 @@ def _new_rpaths(image: Image, edits: Edits) -> tuple[list[bytes | None], list[by
 def _rpath_names(image: Image, edits: Edits) -> list[str | None]:
     """Return the new name of each rpath that is there now, None for one that goes away."""
     names: list[str | None] = []
+    seen: set[str] = set()
     for old in image.rpaths:
         name = edits.replace_rpaths.get(old, old)
-        gone = old in edits.delete_rpaths or (edits.deduplicate_rpaths and name in names)
+        gone = old in edits.delete_rpaths or (edits.deduplicate_rpaths and name in seen)
         names.append(None if gone else name)
+        if not gone:
+            seen.add(name)
     return names
 
 

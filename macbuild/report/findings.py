@@ -14,6 +14,7 @@ __all__ = ["SEVERITIES", "findings"]
 SEVERITIES = ("error", "warning", "info")
 _MOST = 100  # Rows of a severity; the manifest has them all.
 _LONGEST = 1200
+_LONGEST_NAME = 300
 
 
 def findings(made: Made) -> Html:
@@ -59,7 +60,12 @@ def _exempted(rows: Sequence[Exempted]) -> Html:
 
 def _row(row: Finding, note: Html | str) -> list[str | Cell]:
     rule = el("span", row.rule, title=RULES.get(row.rule))
-    return [rule, Cell(clip(row.file, _LONGEST), "path"), row.slice or "-", join([clip(row.message, _LONGEST), note])]
+    return [
+        rule,
+        Cell(clip(row.file, _LONGEST_NAME), "path"),
+        row.slice or "-",
+        join([clip(row.message, _LONGEST), note]),
+    ]
 
 
 def _noun(severity: str) -> str:

@@ -41,7 +41,7 @@ def write_report(path: Path, result: Result, steps: Sequence[StepFinished]) -> N
     NoSpaceError
         The disk is full.
     StoreError
-        The file cannot be written.
+        The file cannot be written, or what the store has about an artifact cannot be read.
     """
     page = render(result, steps)
     with atomic_path(path) as partial, os_errors(path):
@@ -118,7 +118,8 @@ def _verdict(result: Result) -> Html:
     if result.failed:
         return el("span", "Failed", class_="key failed verdict")
     if result.unreachable:
-        return el("span", "Built, with components left out", class_="key warning verdict")
+        words = "Built, with components left out" if result.made else "Nothing made: every component is left out"
+        return el("span", words, class_="key warning verdict")
     return el("span", "Nothing to do: up to date" if result.idle else "Built", class_="key built verdict")
 
 

@@ -14,7 +14,7 @@ __all__ = ["Span", "State", "lanes", "states", "timeline"]
 
 _LANE = 34
 _AXIS = 24
-_GLYPH = 0.0085  # Width of a letter as a share of the picture at its least width.
+_GLYPH = 0.0095  # Width of a letter as a share of the picture at its least width.
 _WORDS = {"built": "built", "cached": "in store", "failed": "failed", "skipped": "not run", "unneeded": "not needed"}
 
 
@@ -120,7 +120,7 @@ def _bar(span: Span) -> Html:
     event = span.event
     track, _, kind = event.step.rpartition("/")
     labels = (f"{kind} {track}", f"{kind} {track.partition('-')[0]}", kind)
-    label = next((label for label in labels if len(label) * _GLYPH + 0.02 < span.width), "")
+    label = next((label for label in labels if len(label) * _GLYPH + 0.025 < span.width), "")
     words = f"{event.step}: {_WORDS[event.status]}, {duration(event.seconds)}"
     shape = el("rect", x=0, y=3, width="100%", height=_LANE - 6, rx=4)
     text = [el("text", label, x=8, y=_LANE / 2 + 4)] if label else []
@@ -151,7 +151,7 @@ def _table(plan: Plan, steps: Sequence[StepFinished], spans: Sequence[Span]) -> 
     ran = {event.step for event in steps}
     for name, state in states(plan, steps).items():
         if name not in ran:
-            rows.append([name, _mark(state), "-", "-", "", ""])
+            rows.append([name, _mark(state), "", "", "", ""])
     columns = [
         Column("Step"),
         Column("Status"),

@@ -190,7 +190,7 @@ def _area(area: Area, hue: int, whole: int) -> Html:
         narrow = "small" if wide < 320 else None
         words.append(el("text", label, x=9, y=20, class_=narrow))
         if high > 44 and fits >= len(told):
-            words.append(el("text", told, x=9, y=38, class_=f"told {narrow or ''}".strip()))
+            words.append(el("text", told, x=9, y=38, class_="told small" if wide < 640 else "told"))
     return el(
         "svg",
         el("title", f"{clip(part.name, _LONGEST_NAME)}: {told}"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,12 +150,32 @@ def test_second_run_does_nothing_and_says_so(macbuild: Macbuild, dist: Path) -> 
     assert {path.name: path.stat().st_mtime_ns for path in dist.iterdir()} == before
 
 
-def test_cmake_finds_what_the_artifact_has(unpacked: Path) -> None:
-    header = unpacked / "libtorch-2.2.2-macos-universal2/include/ATen/Config.h"
-    assert '#include "Config.arm64.h"' in header.read_text()
-    for name in ("libtorch-2.13.0-macos-arm64", "libtorch-2.2.2-macos-universal2"):
-        assert (unpacked / name / "share/cmake/Torch/TorchConfig.cmake").is_file()
-        assert (unpacked / name / "LICENSE").is_file()
+@pytest.mark.parametrize("name", [name for _, name in NAMES if name.startswith("libtorch")])
+def test_cmake_finds_the_libraries_of_the_artifact(unpacked: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\n"
+        "project(use LANGUAGES NONE)\n"
+        "find_package(Torch REQUIRED)\n"
+        "get_target_property(place torch IMPORTED_LOCATION_RELEASE)\n"
+        'file(WRITE "${CMAKE_BINARY_DIR}/found" "${place};${TORCH_INCLUDE_DIRS}")\n'
+    )
+    cmake = [sys.executable, "-m", "cmake", "-G", "Ninja", "-S", str(tmp_path), "-B", str(tmp_path / "build")]
+    cmake += ["-DCMAKE_SYSTEM_NAME=Darwin", f"-DCMAKE_PREFIX_PATH={unpacked / name}"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(cmake, check=True, capture_output=True, env={**os.environ, "PATH": path})
+    found = (tmp_path / "build/found").read_text().split(";")
+    assert Path(found[0]) == unpacked / name / "lib/libtorch.dylib"
+    for folder in found[1:]:
+        assert (Path(folder) / "torch").is_dir()
+
+
+def test_headers_that_differ_between_slices_are_chosen_by_the_compiler(unpacked: Path) -> None:
+    include = unpacked / "libtorch-2.2.2-macos-universal2/include/ATen"
+    for arch, enabled in (("arm64", 0), ("x86_64", 1)):
+        zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch.replace('arm64', 'aarch64')}-macos.11.0"]
+        line = [*zig, "-E", "-dM", str(include / "Config.h")]
+        macros = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+        assert f"#define AT_MKLDNN_ENABLED() {enabled}" in macros.splitlines()
 
 
 def test_two_runs_in_other_folders_with_other_jobs_are_byte_identical(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import time
 from collections.abc import Iterator
 from fcntl import F_DUPFD_CLOEXEC, fcntl
@@ -17,8 +16,8 @@ import pytest
 
 from macbuild.report import write_report
 from tests import reports
+from tests.conftest import program
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -84,8 +83,7 @@ class Browser:
     """Chromium without a window, spoken to in the DevTools protocol over two pipes: JSON texts that end in NUL."""
 
     def __init__(self, profile: Path) -> None:
-        path = next((found for name in NAMES if (found := shutil.which(name))), None)
-        assert path is not None, "no Chromium on PATH; on Debian: apt-get install -y chromium"
+        path = program("chromium", "chromium")
         commands, self._out = os.pipe()
         self._in, answers = os.pipe()
         # Above 3 and 4, the numbers that Chromium reads and writes.

@@ -126,6 +126,16 @@ def _signer() -> dict[str, bytes]:
     return {**images, **{f"forced-{name}": data for name, data in forced.items()}}
 
 
+def _unpacker() -> dict[str, bytes]:
+    made = archives()
+    tars = {f"{name}-checked": b"!\0" + data for name, data in made.items() if name.endswith(".tar")}
+    tars["sound-checked.tar.gz"] = b"!\1" + made["sound.tar"]
+    tars["sound-checked.tar.bz2"] = b"!\2" + made["sound.tar"]
+    tars["sound-checked.tar.xz"] = b"!\3" + made["sound.tar"]
+    lines = b"#a/|\na/b|hello|100644\na/c|b|120777\nu|../u|120777\nd|a/c/../b|120777\n"
+    return {**made, **tars, "entries-of-a-zip": lines}
+
+
 def _machos() -> dict[str, bytes]:
     return {**thin_images(), **fat_files()}
 
@@ -137,5 +147,5 @@ _MAKERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "fat": _fat,
     "reader": _machos,
     "signer": _signer,
-    "unpacker": archives,
+    "unpacker": _unpacker,
 }

@@ -1,20 +1,39 @@
-"""The unpacker: nothing is written beside the destination, and after an error there is none."""
+"""The unpacker: nothing is written beside the destination, and after an error there is none.
+
+An input is an archive; or `!`, a byte for the compression and a tar archive whose header checksums are made right; or
+`#` and lines `name|content|mode` that a zip archive is made of. Without these two, most changes fail at a checksum.
+"""
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from macbuild.errors import MacbuildError
 from macbuild.fetch.unpack import Limits, unpack
+from tests.fuzz.archives import make_zip
 from tests.fuzz.common import scratch
 
 # Small, so that one input costs milliseconds.
 _LIMITS = Limits(files=300, total=4 << 20, ratio_floor=1 << 20)
+_PACKERS: Sequence[Callable[[bytes], bytes]] = (
+    bytes,
+    gzip.compress,
+    bz2.compress,
+    lambda tar: lzma.compress(tar, preset=0),
+)
 
 
 def check(data: bytes) -> None:
     """Unpack, and look at what there is now."""
+    if data[:1] == b"!":
+        data = _PACKERS[sum(data[1:2]) % len(_PACKERS)](_with_checksums(data[2:]))
+    elif data[:1] == b"#":
+        data = _zip_of(data[1:])
     with scratch() as folder:
         archive = folder / "archive"
         archive.write_bytes(data)
@@ -30,6 +49,28 @@ def check(data: bytes) -> None:
             _check_tree(destination)
         assert sorted(folder.iterdir()) == [archive, home]
         assert archive.read_bytes() == data
+
+
+def _with_checksums(tar: bytes) -> bytes:
+    """Make the checksum of each header right, up to the first empty block."""
+    new = bytearray(tar)
+    at = 0
+    while at + 512 <= len(new) and any(new[at : at + 512]):
+        new[at + 148 : at + 156] = b" " * 8
+        new[at + 148 : at + 156] = b"%06o\0 " % sum(new[at : at + 512])
+        digits = bytes(new[at + 124 : at + 136]).strip(b" \0")
+        size = int(digits, 8) if digits.isdigit() and not set(digits) & set(b"89") else 0
+        at += 512 + size + -size % 512
+    return bytes(new)
+
+
+def _zip_of(lines: bytes) -> bytes:
+    entries: list[tuple[str, bytes | str, int]] = []
+    for line in lines.split(b"\n")[:50]:
+        name, content, mode = [*line.split(b"|"), b"", b""][:3]
+        bits = int(mode, 8) & 0xFFFF if mode.isdigit() and not set(mode) & set(b"89") else 0o100644
+        entries.append((name.decode("latin-1"), content, bits))
+    return make_zip(entries)
 
 
 def _check_tree(root: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.fuzz import TARGETS
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 3
+SECONDS = 2
 
 
 def fuzz(work: Path, target: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -165,6 +165,15 @@ def test_a_folder_beside_the_home_folder_keeps_its_name(tmp_path: Path, monkeypa
     assert str(tmp_path / "alice2" / "store") in render(*reports.failed(tmp_path / "alice2"))
 
 
+def test_a_run_that_left_components_out_says_whether_anything_was_made(tmp_path: Path) -> None:
+    result, steps = reports.successful(tmp_path, 10)
+    left_out = dict(reports.failed(tmp_path)[0].unreachable)
+    text = Page(render(Result(result.plan, result.made, {}, left_out), steps)).text
+    assert "Built, with components left out" in text
+    assert "Left out onnxruntime" in text
+    assert "Nothing made" in Page(render(Result(result.plan, (), {}, left_out), steps)).text
+
+
 def test_a_run_with_nothing_to_do_says_so(tmp_path: Path) -> None:
     text = Page(render(*reports.idle(tmp_path))).text
     assert "Nothing to do: up to date" in text

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from macbuild.errors import ConfigError, LockError, PlanError, UnreachableError, UsageError
+from macbuild.plan import Plan, Request
+from macbuild.store import digest
+from tests.sample import Sample
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    sample = Sample(tmp_path)
+    sample.add("alpha", archs=("arm64", "x86_64"))
+    sample.add("alpha", version="2.0")
+    return sample
+
+
+def keys(plan: Plan) -> dict[str, str]:
+    return {step.kind: step.key for step in plan.steps.values()}
+
+
+def changed(before: Plan, after: Plan) -> set[str]:
+    return {kind for kind, key in keys(after).items() if keys(before).get(kind) != key}
+
+
+def test_steps_are_in_an_order_in_which_they_can_run(sample: Sample) -> None:
+    plan = sample.plan("alpha@1.0", arch="universal2")
+    seen: set[str] = set()
+    for step in plan.steps.values():
+        assert set(step.needs) <= seen
+        seen.add(step.id)
+    kinds = [step.kind for step in plan.steps.values()]
+    assert kinds == [*["fetch", "unpack", "install", "fix"] * 2, "merge", "audit", "pack"]
+
+
+def test_a_key_is_the_digest_of_the_ingredients(sample: Sample) -> None:
+    for step in sample.plan().steps.values():
+        assert step.key == digest({"kind": step.kind, **step.ingredients})
+
+
+def test_the_same_inputs_in_another_folder_give_the_same_keys(sample: Sample, tmp_path: Path) -> None:
+    other = Sample(tmp_path / "other" / "place")
+    other.archives.mkdir(parents=True)
+    other.recipes = sample.recipes
+    for path in sample.archives.iterdir():
+        (other.archives / path.name).write_bytes(path.read_bytes())
+    other.write()
+    assert keys(sample.plan()) == keys(other.plan())
+
+
+def relock(sample: Sample) -> None:
+    sample.add("beta")
+    (sample.archives / "alpha-2.0-arm64.tar.gz").write_bytes((sample.archives / "beta-1.0-arm64.tar.gz").read_bytes())
+    del sample.recipes["beta"]
+    sample.recipe_path("beta").unlink()
+
+
+def rules(sample: Sample) -> None:
+    sample.recipes["alpha"]["layouts"]["archive"].pop()
+
+
+def links(sample: Sample) -> None:
+    sample.recipes["alpha"]["links"] = [{"path": "lib/x", "target": "libalpha.dylib", "reason": "r"}]
+
+
+def repair(sample: Sample) -> None:
+    sample.recipes["alpha"]["repair"] = {"ids": [{"file": "*", "id": "@rpath/x", "reason": "r"}]}
+
+
+def exempt(sample: Sample) -> None:
+    sample.recipes["alpha"]["audit"] = {"exempt": [{"rule": "sdk", "file": "*", "reason": "r"}]}
+
+
+def summary(sample: Sample) -> None:
+    sample.recipes["alpha"]["summary"] = "another"
+
+
+def unused_layout(sample: Sample) -> None:
+    sample.recipes["alpha"]["layouts"]["other"] = [{"from": "*", "to": "x/"}]
+
+
+def other_release(sample: Sample) -> None:
+    sample.sources("alpha", release=0)[0]["name"] = "renamed"
+
+
+def minimum(sample: Sample) -> None:
+    sample.recipes["alpha"]["releases"][1]["arm64"]["minimum_macos"] = "12.0"
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (relock, {"fetch", "unpack", "install", "fix", "audit", "pack"}),
+        (rules, {"install", "fix", "audit", "pack"}),
+        (links, {"install", "fix", "audit", "pack"}),
+        (repair, {"fix", "audit", "pack"}),
+        (exempt, {"audit", "pack"}),
+        (minimum, {"audit", "pack"}),
+        (summary, {"pack"}),
+        (unused_layout, set()),
+        (other_release, set()),
+    ],
+)
+def test_an_ingredient_changes_the_keys_of_its_step_and_downstream_only(
+    sample: Sample, change: Callable[[Sample], None], kinds: set[str]
+) -> None:
+    before = sample.plan("alpha")
+    change(sample)
+    sample.write()
+    assert changed(before, sample.plan("alpha")) == kinds
+
+
+def test_policy_and_epoch_are_ingredients(sample: Sample, tmp_path: Path) -> None:
+    before = sample.plan()
+    assert changed(before, sample.plan(policy="wheel")) == {"audit", "pack"}
+    own = tmp_path / "own.toml"
+    own.write_text('extends = "release"\n')
+    first = sample.plan(policy=str(own))
+    own.write_text('extends = "release"\n[severity]\nsdk = "off"\n')
+    assert changed(first, sample.plan(policy=str(own))) == {"audit", "pack"}
+    planner = sample.project().planner()
+    requests = [Request((("alpha", None),), "arm64", None, "release", epoch) for epoch in (1, 2)]
+    assert changed(*map(planner.plan, requests)) == {"pack"}
+
+
+def test_a_policy_that_does_not_load_is_an_error_of_planning(sample: Sample) -> None:
+    with pytest.raises(ConfigError, match="relase"):
+        sample.plan(policy="relase")
+
+
+def test_reasons_tell_first_time_what_changed_and_not_in_store(sample: Sample) -> None:
+    def reasons() -> dict[str, str]:
+        return {step.kind: step.reason for step in sample.plan("alpha").steps.values()}
+
+    assert set(reasons().values()) == {"first time"}
+    sample.make("alpha")
+    assert set(reasons().values()) == {"in store"}
+    rules(sample)
+    sample.write()
+    told = reasons()
+    assert told["unpack"] == "in store"
+    assert told["install"] == "recipe changed"
+    assert told["fix"] == "input install changed"
+    assert told["pack"] == "input audit, input fix changed"
+    sample.make("alpha")
+    project = sample.project()
+    project.store.discard(keys(sample.plan("alpha"))["pack"])
+    assert reasons()["pack"] == "not in store"
+
+
+def test_without_the_pack_result_only_packing_is_needed(sample: Sample) -> None:
+    sample.make("alpha")
+    sample.project().store.discard(keys(sample.plan("alpha"))["pack"])
+    assert [step.kind for step in sample.plan("alpha").needed()] == ["pack"]
+
+
+def test_what_is_missing_in_the_middle_is_not_needed_while_its_results_are_there(sample: Sample) -> None:
+    sample.make("alpha")
+    for kind in ("unpack", "fix"):
+        sample.project().store.discard(keys(sample.plan("alpha"))[kind])
+    plan = sample.plan("alpha")
+    assert plan.idle
+    assert list(plan.needed()) == []
+
+
+def test_universal2_takes_the_newest_version_with_both_slices(sample: Sample) -> None:
+    (artifact,) = sample.plan("alpha", arch="universal2").artifacts
+    assert artifact.name == "alpha-1.0-macos-universal2"
+
+
+def test_universal2_of_a_version_with_one_slice_is_refused_with_the_nearest_choice(sample: Sample) -> None:
+    with pytest.raises(PlanError) as caught:
+        sample.plan("alpha@2.0", arch="universal2")
+    assert caught.value.hint == "build alpha@1.0 for universal2"
+
+
+def test_the_deployment_target_of_universal2_is_the_larger_one(sample: Sample) -> None:
+    sample.recipes["alpha"]["releases"][0]["x86_64"]["minimum_macos"] = "10.15"
+    sample.recipes["alpha"]["releases"][0]["arm64"]["minimum_macos"] = "9.9"
+    sample.write()
+    assert str(sample.plan("alpha", arch="universal2").artifacts[0].target) == "macos-universal2-10.15"
+
+
+def test_a_deployment_target_below_the_inputs_is_refused(sample: Sample) -> None:
+    with pytest.raises(PlanError, match="needs macOS 11.0, asked for 10.15") as caught:
+        sample.plan("alpha", deployment_target="10.15")
+    assert "raise the deployment target to 11.0" in str(caught.value.hint)
+    sample.plan("alpha", deployment_target="11.0")
+    sample.plan("alpha", deployment_target="14.0")
+
+
+def test_an_unknown_component_is_refused_with_the_nearest_name(sample: Sample) -> None:
+    with pytest.raises(PlanError) as caught:
+        sample.plan("alhpa")
+    assert caught.value.hint == "did you mean 'alpha'?"
+
+
+@pytest.mark.parametrize("text", ["", "@1.0", "alpha@"])
+def test_what_is_no_component_is_a_usage_error(sample: Sample, text: str) -> None:
+    with pytest.raises(UsageError):
+        sample.plan(text)
+
+
+def test_two_versions_of_a_component_are_two_artifacts_and_one_twice_is_one(sample: Sample) -> None:
+    names = [artifact.name for artifact in sample.plan("alpha@1.0", "alpha", "alpha@2.0").artifacts]
+    assert names == ["alpha-1.0-macos-arm64", "alpha-2.0-macos-arm64"]
+
+
+class TestSources:
+    @pytest.fixture
+    def two(self, tmp_path: Path) -> Sample:
+        sample = Sample(tmp_path)
+        sample.add("alpha")
+        sample.serve_first("alpha", "http://127.0.0.1:9")
+        return sample
+
+    def source(self, sample: Sample, unavailable: dict[str, UnreachableError] | None = None) -> str:
+        project = sample.project()
+        plan = project.planner(dict(unavailable or {})).plan(project.request([]))
+        spec = plan.steps["alpha-1.0-macos-arm64/fetch"].spec
+        return spec.candidate.name  # type: ignore[union-attr]
+
+    def test_the_first_pinned_one_serves(self, two: Sample) -> None:
+        assert self.source(two) == "remote"
+
+    def test_one_that_is_out_of_reach_is_passed_over(self, two: Sample) -> None:
+        assert self.source(two, {"alpha 1.0 arm64 remote": UnreachableError("gone")}) == "local"
+
+    def test_one_that_is_not_pinned_is_never_used(self, two: Sample) -> None:
+        path = two.root / "macbuild.lock"
+        path.write_text(path.read_text().replace('source = "remote"', 'source = "removed"'))
+        assert self.source(two) == "local"
+        path.write_text("version = 1")
+        with pytest.raises(LockError, match="no source is pinned") as caught:
+            self.source(two)
+        assert caught.value.hint == "run: macbuild lock"
+
+    def test_one_that_is_in_the_store_comes_before_one_that_must_be_fetched(self, two: Sample) -> None:
+        extra = two.archives / "other.tar.gz"
+        extra.write_bytes((two.archives / "alpha-1.0-arm64.tar.gz").read_bytes() + b"\0")
+        two.sources("alpha")[0]["fetch"]["urls"] = ["http://127.0.0.1:9/other.tar.gz"]
+        two.write()
+        assert self.source(two) == "remote"
+        two.sources("alpha").pop(0)
+        two.write()
+        two.make()
+        two.serve_first("alpha", "http://127.0.0.1:9")
+        two.sources("alpha")[0]["fetch"]["urls"] = ["http://127.0.0.1:9/other.tar.gz"]
+        two.write()
+        assert self.source(two) == "local"
+
+    def test_none_left_is_an_error_that_names_each(self, two: Sample) -> None:
+        names = ("alpha 1.0 arm64 remote", "alpha 1.0 arm64 local")
+        gone = {name: UnreachableError(f"{name} is gone") for name in names}
+        with pytest.raises(UnreachableError) as caught:
+            self.source(two, gone)
+        assert all(f"{name} is gone" in caught.value.message for name in names)
