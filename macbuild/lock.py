@@ -90,9 +90,13 @@ def load_lock(path: Path) -> Lock:
     LockError
         If it is missing, damaged, or of a version that this macbuild does not know.
     """
-    if not path.exists():
-        raise LockError("there is no lock file", where=path, hint="run: macbuild lock")
-    data = parse_toml(read_text(path, LockError), path, LockError)
+    try:
+        text = read_text(path, LockError)
+    except LockError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise LockError("there is no lock file", where=path, hint="run: macbuild lock") from error
+        raise
+    data = parse_toml(text, path, LockError)
     if data.get("version") != FORMAT:
         hint = "use the macbuild that wrote it, or write it anew with: macbuild lock"
         raise LockError(f"lock version {data.get('version')!r}, this macbuild reads {FORMAT}", where=path, hint=hint)

@@ -149,6 +149,8 @@ def _into_dist(project: Project, artifact: ArtifactPlan, head: Head, key: str, r
         sbom = (result / entry.sbom.file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise _DamagedError("its SBOM cannot be read", where=result) from error
+    if not (result / entry.file).is_file():
+        raise _DamagedError("its artifact is gone", where=result)
     publish(project.dist, result / entry.file, sbom, entry, stamp)
     return "restored"
 

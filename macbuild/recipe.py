@@ -210,7 +210,11 @@ def load_recipe(path: Path) -> Recipe:
 
 def load_recipes(folder: Path) -> dict[str, Recipe]:
     """Read all recipes of a folder, by name in order of name; none at all is a `RecipeError`."""
-    recipes = {path.parent.name: load_recipe(path) for path in sorted(folder.glob("*/recipe.toml"))}
+    try:
+        paths = sorted(folder.glob("*/recipe.toml"))
+    except OSError as error:
+        raise RecipeError(f"cannot be read: {error.strerror}", where=folder) from error
+    recipes = {path.parent.name: load_recipe(path) for path in paths}
     if not recipes:
         raise RecipeError("there is no recipe", where=folder, hint="point --recipes at a folder of <name>/recipe.toml")
     return recipes

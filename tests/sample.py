@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import gzip
 import hashlib
 import io
+import shutil
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +31,7 @@ from tests import machobytes
 def tarball(files: Mapping[str, bytes | str]) -> bytes:
     """Return a tar.gz; a value of type str is the target of a symbolic link."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             if isinstance(content, str):
@@ -37,7 +40,7 @@ def tarball(files: Mapping[str, bytes | str]) -> bytes:
             else:
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
+    return gzip.compress(buffer.getvalue(), compresslevel=1, mtime=0)
 
 
 def files(name: str, arch: str, *, dylibs: Sequence[str] = machobytes.SYSTEM, salt: bytes = b"") -> dict[str, bytes]:
@@ -136,6 +139,11 @@ class Sample:
         """Run the main job; its events are in `events`."""
         self.events.clear()
         return make(self.project(**settings), components, self.events.append)
+
+    def copy(self, root: Path) -> Sample:
+        """Return the same project, with all that was made, in another folder."""
+        shutil.copytree(self.root, root, symlinks=True)
+        return Sample(root, copy.deepcopy(self.recipes))
 
     def content(self) -> dict[str, bytes]:
         """Return the files in dist."""

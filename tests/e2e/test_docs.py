@@ -23,9 +23,6 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "python3 -m venv .venv"): INSTALLS,
     ("docs/benchmarks.md", "python -m bench"): "measures for minutes, on an idle machine only",
     ("docs/how-to/delocate-on-linux.md", "python3 -m pip install delocate"): "the test extra installs it",
-    ("docs/how-to/rebuild-one-component.md", "macbuild build onnxruntime --arch arm64 --cache-dir fresh"): (
-        "downloads again what other tests have already"
-    ),
     ("docs/how-to/use-the-artifacts.md", "cmake -S . -B build"): NEEDS_MAC,
     ("docs/how-to/use-the-artifacts.md", "python3 -c 'import ctypes"): NEEDS_MAC,
     ("docs/how-to/use-the-artifacts.md", "xattr -dr"): NEEDS_MAC,
@@ -69,10 +66,9 @@ def test_commands_of_a_page_run_one_after_the_other(
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    # `|| echo "exit code $?"` lets the page go on after an error that it shows; a crash must not hide there.
-    assert "Traceback" not in done.stderr, done.stderr
-    promised = re.findall(r'\|\| echo "exit code \$\?"', script)
-    assert len(re.findall(r"^exit code \d+$", done.stdout, re.MULTILINE)) == len(promised), done.stdout
+    # A page goes on after an error that it shows: `|| echo "exit code $?"  # 15`.
+    promised = re.findall(r'\|\| echo "exit code \$\?"(?:  # (\d+))?$', script, re.MULTILINE)
+    assert re.findall(r"^exit code (\d+)$", done.stdout, re.MULTILINE) == promised, done.stdout
 
 
 def test_what_is_not_run_is_listed_with_the_reason() -> None:

@@ -69,7 +69,8 @@ def _zip_of(lines: bytes) -> bytes:
     for line in lines.split(b"\n")[:50]:
         name, content, mode = [*line.split(b"|"), b"", b""][:3]
         bits = int(mode, 8) & 0xFFFF if mode.isdigit() and not set(mode) & set(b"89") else 0o100644
-        entries.append((name.decode("latin-1"), content, bits))
+        if name.split(b"\0", 1)[0]:
+            entries.append((name.decode("latin-1"), content, bits))
     return make_zip(entries)
 
 
