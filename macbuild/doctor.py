@@ -72,7 +72,7 @@ def _attempt(name: str, look: Callable[[], str]) -> Check:
 def _store(project: Project) -> Check:
     root = project.store.root
     place = next(folder for folder in (root, *root.parents) if folder.exists())
-    ok = os.access(place, os.W_OK)
+    ok = place.is_dir() and os.access(place, os.W_OK)
     mend = "set MACBUILD_CACHE_DIR to a folder of yours"
     return Check("store", ok, needed=True, found=f"{root}{'' if ok else ' cannot be written'}", mend=mend)
 

@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from macbuild.errors import RepairError
 from macbuild.macho.fat import merge as merge_files
-from macbuild.macho.file import is_macho
 from macbuild.macho.sign import sign_private
 from macbuild.recipe import Prefer
+from macbuild.repair import is_loadable
 from macbuild.stage import files_below, link_or_copy
 
 __all__ = ["merge_stages"]
@@ -52,7 +52,7 @@ def merge_stages(stages: Mapping[str, Path], output: Path, prefer: Sequence[Pref
         paths = list(versions.values())
         if len(paths) == 1 or _same(paths):
             link_or_copy(paths[0], target)
-        elif all(is_macho(path) and not path.is_symlink() for path in paths):
+        elif all(is_loadable(path) and not path.is_symlink() for path in paths):
             merge_files(paths, target)
             sign_private(target)
         else:

@@ -371,7 +371,7 @@ _CODE: Mapping[str, tuple[str, ...]] = {
     "unpack": ("fetch/unpack.py", "fetch/members.py", "fetch/tars.py", "fetch/zips.py"),
     "install": ("stage.py",),
     "fix": ("repair.py", "stage.py", "macho"),
-    "merge": ("merge.py", "stage.py", "macho"),
+    "merge": ("merge.py", "repair.py", "stage.py", "macho"),
     "audit": ("audit", "macho", "target.py", "steps.py"),
     "pack": ("package", "steps.py", "repair.py", "__init__.py"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from macbuild.errors import MachOError, RepairError
 from macbuild.files import copy_file
-from macbuild.macho.constants import FileType
+from macbuild.macho.constants import FAT_MAGIC, FileType
 from macbuild.macho.edit import Edits, edit_private
 from macbuild.macho.fat import thin
 from macbuild.macho.file import is_macho, open_macho
@@ -19,7 +20,7 @@ from macbuild.macho.sign import sign_private
 from macbuild.recipe import Repair
 from macbuild.stage import files_below, link_or_copy
 
-__all__ = ["Change", "fix", "is_system"]
+__all__ = ["Change", "fix", "is_loadable", "is_system"]
 
 _SYSTEM = ("/usr/lib/", "/System/Library/")
 _LOADABLE = {FileType.DYLIB, FileType.BUNDLE, FileType.EXECUTE}
@@ -62,10 +63,10 @@ def fix(source: Path, stage: Path, repair: Repair, arch: str) -> list[Change]:
         relative = PurePosixPath(path.relative_to(source).as_posix())
         target = stage / relative
         target.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink() or not is_macho(path) or not _loadable(path):
+        if path.is_symlink() or not is_loadable(path):
             link_or_copy(path, target)
             continue
-        _copy_slice(path, target, arch)
+        _copy_slice(path, target, relative, arch)
         changes.append(_fix_file(target, relative, leaves, repair))
     return changes
 
@@ -75,16 +76,26 @@ def is_system(name: str) -> bool:
     return name.startswith(_SYSTEM) and ".." not in name.split("/")
 
 
-def _loadable(path: Path) -> bool:
+def is_loadable(path: Path) -> bool:
+    """Whether a file is Mach-O that the loader takes; object files and archives of them are for linkers."""
+    if not is_macho(path) or _is_universal_archive(path):
+        return False
     with open_macho(path) as file:
         return all(image.filetype in _LOADABLE for image in file.images)
 
 
-def _copy_slice(path: Path, target: Path, arch: str) -> None:
+def _is_universal_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        magic, _, _, _, offset = struct.unpack(">5I", file.read(20).ljust(20, b"\0"))
+        file.seek(offset)
+        return magic == FAT_MAGIC and file.read(8) == b"!<arch>\n"
+
+
+def _copy_slice(path: Path, target: Path, relative: PurePosixPath, arch: str) -> None:
     with open_macho(path) as file:
         archs, is_fat = file.archs, file.is_fat
     if arch not in archs:
-        raise RepairError(f"has {', '.join(archs)}, not {arch}", where=path.name)
+        raise RepairError(f"has {', '.join(archs)}, not {arch}", where=relative)
     if is_fat:
         thin(path, arch, target)
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import macbuild
-from macbuild.macho.file import is_macho, open_macho
+from macbuild.macho.file import open_macho
 from macbuild.package.manifest import (
     Audit,
     Contents,
@@ -20,7 +20,7 @@ from macbuild.package.manifest import (
     SourceFile,
 )
 from macbuild.plan import FetchSpec, PackSpec
-from macbuild.repair import is_system
+from macbuild.repair import is_loadable, is_system
 
 __all__ = ["describe"]
 
@@ -68,7 +68,7 @@ def _system_dependencies(stage: Path, records: Sequence[FileRecord]) -> list[Dep
     names: set[str] = set()
     for record in records:
         path = stage / record.path
-        if record.link is None and is_macho(path):
+        if record.link is None and is_loadable(path):
             with open_macho(path) as file:
                 names |= {dylib.name for image in file.images for dylib in image.dylibs if is_system(dylib.name)}
     return [Dependency(name=name, kind="system") for name in sorted(names)]

@@ -37,7 +37,8 @@ class Tree:
     def facts(self, path: str) -> tuple[str | None, list[str], list[str]]:
         with open_macho(self.stage / path) as file:
             (image,) = file.images
-            return image.id, [dylib.name for dylib in image.dylibs], list(image.rpaths)
+            identity = image.id.name if image.id else None
+            return identity, [dylib.name for dylib in image.dylibs], list(image.rpaths)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def source(tmp_path: Path) -> Path:
 def staged(source: Path, *rules: Install, links: Sequence[Link] = ()) -> list[str]:
     stage = source.parent / "stage"
     install(source, stage, rules, links)
-    return [path.relative_to(stage).as_posix() for path in files_below(stage)]
+    return sorted(path.relative_to(stage).as_posix() for path in files_below(stage))
 
 
 def rule(pattern: str, to: str, *exclude: str) -> Install:
