@@ -16,6 +16,7 @@ from macbuild.recipe import Candidate
 
 __all__ = ["write_lock"]
 
+
 def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock:
     """Return a lock for all recipes.
 

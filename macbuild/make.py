@@ -131,7 +131,9 @@ def _publish(project: Project, outcome: Outcome, artifact: ArtifactPlan) -> Made
         # The store no longer has what the step wrote. Without it the next run makes it again.
         project.store.discard(step.key)
         hint = "it was removed; run the same command again"
-        raise StoreError(f"the result of {step.id} is damaged: {error.message}", where=error.where, hint=hint) from error
+        raise StoreError(
+            f"the result of {step.id} is damaged: {error.message}", where=error.where, hint=hint
+        ) from error
     seconds = sum(outcome.seconds.get(name, 0.0) for name in outcome.plan.behind(step.id))
     sources = tuple(_describe(source) for source in spec.sources)
     return Made(artifact, head, "built" if step.id in outcome.seconds else state, seconds, sources, result)

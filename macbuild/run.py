@@ -80,9 +80,7 @@ def build(
 class _Execution:
     """One pass over a plan."""
 
-    def __init__(
-        self, plan: Plan, context: Context, failed: Mapping[str, MacbuildError], *, keep_going: bool
-    ) -> None:
+    def __init__(self, plan: Plan, context: Context, failed: Mapping[str, MacbuildError], *, keep_going: bool) -> None:
         self.outcome = Outcome(plan, dict(failed))
         self.context = context
         self.keep_going = keep_going

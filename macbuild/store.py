@@ -73,7 +73,8 @@ class Store:
 
     def has(self, key: str) -> bool:
         """Whether the result of a key is there, whole."""
-        return os.path.exists(self.path(key) / "meta.json")  # noqa: PTH110 - False also where the folder may not be read
+        # os.path, since it says False also where the folder may not be read.
+        return os.path.exists(self.path(key) / "meta.json")  # noqa: PTH110 - see above
 
     def touch(self, key: str) -> None:
         """Note that a result was used now, for `prune`."""
@@ -86,8 +87,8 @@ class Store:
     def in_use(self, *, alone: bool = False) -> Iterator[None]:
         """Keep others from cleaning the cache while it is in use; `alone` is for the one who cleans.
 
-        Who is not alone finds the folder ready for use. Raises `StoreError` if another run is using it and this one must be alone,
-        or the other way round.
+        Who is not alone finds the folder ready for use. Raises `StoreError` if another run uses it and this one must be
+        alone, or the other way round.
         """
         folder = self._lock_root(alone=alone)
         try:

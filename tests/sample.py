@@ -1,4 +1,4 @@
-"""A complete tiny project for tests: recipes, lock, source archives with small dylibs; a whole run takes milliseconds."""
+"""A complete tiny project for tests: recipes, lock, sources with small dylibs; a whole run takes milliseconds."""
 
 from __future__ import annotations
 
@@ -73,7 +73,12 @@ class Sample:
         return self.root / "recipes" / name / "recipe.toml"
 
     def add(
-        self, name: str, *, archs: Sequence[str] = ("arm64",), version: str = "1.0", content: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        archs: Sequence[str] = ("arm64",),
+        version: str = "1.0",
+        content: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a component, or a release to one, whose sources are local archives."""
         recipe = self.recipes.setdefault(

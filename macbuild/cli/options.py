@@ -75,9 +75,7 @@ def _was_given(value: object) -> bool:
     return value is not None and value is not False and value != []
 
 
-def _run(
-    function: Callable[[Session], None], flags: Mapping[str, object], verbosity: int, *, show_trace: bool
-) -> None:
+def _run(function: Callable[[Session], None], flags: Mapping[str, object], verbosity: int, *, show_trace: bool) -> None:
     """Call a command with its session; an error becomes a message in the form that the settings ask for."""
     session: Session | None = None
     try:

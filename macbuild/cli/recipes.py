@@ -22,7 +22,17 @@ def _list(session: Session, *, json: Json = False) -> None:
     """List all components with their releases."""
     recipes = session.project.recipes
     if json:
-        rows = [{"name": name, "summary": recipe.summary} for name, recipe in recipes.items()]
+        rows = [
+            {
+                "name": name,
+                "summary": recipe.summary,
+                "releases": [
+                    {"version": release.version, "archs": [arch for arch in ("arm64", "x86_64") if release.slice(arch)]}
+                    for release in recipe.releases
+                ],
+            }
+            for name, recipe in recipes.items()
+        ]
         session.print_json({"version": 1, "recipes": rows})
         return
     for name, recipe in recipes.items():

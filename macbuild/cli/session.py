@@ -38,7 +38,9 @@ def show_error(error: MacbuildError, *, color: str = "auto", log_format: str = "
         fields = {"error": type(error).__name__, "message": error.message, "where": error.where, "hint": error.hint}
         log_line("Error", exit_code=error.exit_code, **fields)
         return
-    red, dim, off = ("\33[1;31m", "\33[2m", "\33[0m") if use_color(color, sys.stderr, dict(os.environ)) else ("", "", "")
+    red, dim, off = (
+        ("\33[1;31m", "\33[2m", "\33[0m") if use_color(color, sys.stderr, dict(os.environ)) else ("", "", "")
+    )
     sys.stderr.write(f"{red}error:{off} {error}\n")
     if error.hint:
         sys.stderr.write(f"{dim}hint:{off} {error.hint}\n")

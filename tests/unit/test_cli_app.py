@@ -140,7 +140,9 @@ def test_colour_of_errors(
     assert ("\33[" in capsys.readouterr().err) is colored
 
 
-def test_debug_traceback_shows_where_and_keeps_the_exit_code(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_traceback_shows_where_and_keeps_the_exit_code(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
     del sample
     assert run(["plan", "missing", "--debug-traceback"]) == errors.PlanError.exit_code
     err = capsys.readouterr().err
@@ -173,7 +175,9 @@ def test_the_exit_code_is_that_of_the_class(
     assert capsys.readouterr().err == "error: there: it failed\nhint: do this\n"
 
 
-def test_an_interrupt_is_130(sample: Sample, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_is_130(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupt(*_: object) -> Result:
         raise KeyboardInterrupt
 
@@ -295,7 +299,9 @@ def test_cleaning_a_folder_of_somebody_else_is_refused(sample: Sample) -> None:
     assert [path.name for path in (sample.root / "home").iterdir()] == ["thesis.txt"]
 
 
-def test_skip_unreachable_lists_what_is_left_out_and_exits_0(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+def test_skip_unreachable_lists_what_is_left_out_and_exits_0(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
     sample.add("beta")
     (sample.archives / "alpha-1.0-arm64.tar.gz").unlink()
     assert run(["all", "--skip-unreachable"]) == 0
@@ -324,7 +330,7 @@ def child(*arguments: str, folder: Path, code: str = "") -> subprocess.Completed
 
 
 def test_a_run_with_nothing_to_do_loads_only_what_it_needs(made: Sample) -> None:
-    heavy = ["requests", "cyclonedx.model", "filelock", "importlib.metadata", "macbuild.macho", "macbuild.audit.run"]
+    heavy = ["requests", "cyclonedx.model", "filelock", "macbuild.macho", "macbuild.audit.run"]
     code = f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     answer = child("all", "--json", folder=made.root, code=code)
     assert answer.returncode == 0

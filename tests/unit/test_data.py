@@ -64,7 +64,11 @@ def test_unknown_keys_are_named_with_their_place_and_the_nearest_one(
         ("[releases.arm64]", "[releases.arm64.x]", "releases[0].arm64"),
         ('type = "url"', 'type = "ulr"', "releases[0].arm64.sources[0].fetch.type"),
         ('type = "url", ', "", "releases[0].arm64.sources[0].fetch"),
-        ('fetch = { type = "url", urls = ["https://example.org/a.zip"] }', "fetch = 3", "releases[0].arm64.sources[0].fetch"),
+        (
+            'fetch = { type = "url", urls = ["https://example.org/a.zip"] }',
+            "fetch = 3",
+            "releases[0].arm64.sources[0].fetch",
+        ),
         ('"https://example.org/a.zip"', "7", "releases[0].arm64.sources[0].fetch.urls[0]"),
         ('from = "lib/*"', "from = true", "layouts.archive[0].from"),
         ('to = "lib/"', "to = []", "layouts.archive[0].to"),

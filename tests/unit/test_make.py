@@ -93,7 +93,9 @@ def test_the_second_run_does_not_read_the_manifest(made: Sample, monkeypatch: py
     assert made.make().idle
 
 
-@pytest.mark.parametrize("name", ["alpha-1.0-macos-arm64.tar.gz", "alpha-1.0-macos-arm64.cdx.json", "SHA256SUMS", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["alpha-1.0-macos-arm64.tar.gz", "alpha-1.0-macos-arm64.cdx.json", "SHA256SUMS", "manifest.json"]
+)
 def test_a_file_deleted_from_dist_is_restored_from_the_store_and_nothing_runs(made: Sample, name: str) -> None:
     before = made.content()
     (made.dist / name).unlink()
@@ -142,7 +144,10 @@ BAD: dict[str, tuple[Mapping[str, bytes | str], type[MacbuildError]]] = {
     "nothing the layout asks for": ({"README": b"x"}, RecipeError),
     "another architecture": (files("alpha", "x86_64"), RepairError),
     "an escaping link": ({**files("alpha", "arm64"), "lib/x": "../../../../etc/passwd"}, ArchiveError),
-    "what the policy rejects": ({**files("alpha", "arm64"), "lib/libz.dylib": machobytes.dylib(id="z", minos="12.0")}, AuditError),
+    "what the policy rejects": (
+        {**files("alpha", "arm64"), "lib/libz.dylib": machobytes.dylib(id="z", minos="12.0")},
+        AuditError,
+    ),
 }
 
 
@@ -280,7 +285,9 @@ class TestUnreachable:
 
 
 class TestStore:
-    def test_a_read_only_store_serves_a_run_with_nothing_to_do(self, made: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_read_only_store_serves_a_run_with_nothing_to_do(
+        self, made: Sample, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         # Permissions do not bind root, who may run this: refuse what a read-only file system refuses.
         for name in ("utime", "rename", "replace", "link", "mkdir"):
             monkeypatch.setattr(os, name, _refused)
@@ -295,7 +302,9 @@ class TestStore:
         assert not sample.dist.exists()
 
     @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(b"x")])
-    def test_a_damaged_download_in_the_store_is_an_error_once(self, made: Sample, change: Callable[[Path], None]) -> None:
+    def test_a_damaged_download_in_the_store_is_an_error_once(
+        self, made: Sample, change: Callable[[Path], None]
+    ) -> None:
         store = made.project().store
         steps = made.plan("alpha").steps
         change(store.path(steps["alpha-1.0-macos-arm64/fetch"].key) / "alpha-1.0-arm64.tar.gz")

@@ -186,7 +186,7 @@ def test_the_deployment_target_of_universal2_is_the_larger_one(sample: Sample) -
 
 
 def test_a_deployment_target_below_the_inputs_is_refused(sample: Sample) -> None:
-    with pytest.raises(PlanError, match="needs macOS 11.0, asked for 10.15") as caught:
+    with pytest.raises(PlanError, match=r"needs macOS 11\.0, asked for 10\.15") as caught:
         sample.plan("alpha", deployment_target="10.15")
     assert "raise the deployment target to 11.0" in str(caught.value.hint)
     sample.plan("alpha", deployment_target="11.0")

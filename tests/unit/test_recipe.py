@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from macbuild.errors import PlanError, RecipeError
 from macbuild.recipe import Recipe, load_recipe, load_recipes
@@ -37,7 +38,7 @@ def test_versions_are_compared_as_numbers(sample: Sample) -> None:
 
 
 def test_a_release_without_the_slice_is_refused_with_reason_and_nearest_choice(sample: Sample) -> None:
-    with pytest.raises(PlanError, match="2.0 is not published for x86_64, so not for universal2") as caught:
+    with pytest.raises(PlanError, match=r"2\.0 is not published for x86_64, so not for universal2") as caught:
         loaded(sample).release("2.0", "universal2")
     assert caught.value.hint == "build alpha@1.0 for universal2"
 
@@ -67,8 +68,14 @@ Change = Callable[[dict[str, Any]], object]
     [
         (lambda data: data.update(name="beta"), "the folder is 'alpha'"),
         (lambda data: data["releases"][1].update(version="1"), "twice"),
-        (lambda data: data["releases"][0]["arm64"]["sources"][0].update(layout="archives"), "unknown layout 'archives'"),
-        (lambda data: data["releases"][0]["arm64"]["sources"].append(data["releases"][0]["arm64"]["sources"][0]), "same"),
+        (
+            lambda data: data["releases"][0]["arm64"]["sources"][0].update(layout="archives"),
+            "unknown layout 'archives'",
+        ),
+        (
+            lambda data: data["releases"][0]["arm64"]["sources"].append(data["releases"][0]["arm64"]["sources"][0]),
+            "same",
+        ),
         (lambda data: data["releases"][0]["arm64"].update(sources=[]), "releases\\[0\\].arm64.sources"),
         (lambda data: data["releases"][0].update(version="1.0-rc1"), "releases\\[0\\].version"),
         (lambda data: data.update(releases=[]), "releases"),
@@ -76,8 +83,6 @@ Change = Callable[[dict[str, Any]], object]
     ],
 )
 def test_recipes_that_contradict_themselves_are_refused(sample: Sample, change: Change, message: str) -> None:
-    import tomli_w
-
     change(sample.recipes["alpha"])
     path = sample.recipe_path("alpha")
     path.write_text(tomli_w.dumps(sample.recipes["alpha"]))

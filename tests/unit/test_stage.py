@@ -53,7 +53,10 @@ def test_one_file_can_get_a_new_name_and_the_stage_may_have_files_at_its_top(sou
 
 
 def test_excluded_files_are_left_out(source: Path) -> None:
-    assert staged(source, rule("lib/**/*.dylib", "lib/", "b.dylib", "sub/*", "up*")) == ["lib/a.dylib", "lib/link.dylib"]
+    assert staged(source, rule("lib/**/*.dylib", "lib/", "b.dylib", "sub/*", "up*")) == [
+        "lib/a.dylib",
+        "lib/link.dylib",
+    ]
 
 
 def test_links_stay_links_and_files_share_their_inode(source: Path) -> None:

@@ -36,9 +36,13 @@ def test_a_result_is_there_only_after_its_block_ended_well(store: Store) -> None
 
 
 def test_a_block_that_fails_leaves_nothing(store: Store) -> None:
-    with pytest.raises(ZeroDivisionError), store.building(KEY, "step") as work:
-        (work / "file").write_text("x")
-        raise ZeroDivisionError
+    def fail() -> None:
+        with store.building(KEY, "step") as work:
+            (work / "file").write_text("x")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert not store.has(KEY)
     assert list((store.root / "work").iterdir()) == []
 
@@ -157,9 +161,8 @@ def test_a_symlink_to_the_cache_stays_and_can_be_used_again(tmp_path: Path) -> N
 
 
 def test_cleaning_and_using_exclude_each_other(store: Store) -> None:
-    with store.in_use(), store.in_use():
-        with pytest.raises(StoreError, match="using"), store.in_use(alone=True):
-            pass
+    with store.in_use(), store.in_use(), pytest.raises(StoreError, match="using"), store.in_use(alone=True):
+        pass
     with store.in_use(alone=True), pytest.raises(StoreError, match="cleaning"), store.in_use():
         pass
     with store.in_use(alone=True):

@@ -61,7 +61,9 @@ def test_the_default_is_the_macs_own_architecture_and_arm64_elsewhere() -> None:
     assert Host("Linux", "x86_64", rosetta=False).default_arch == "arm64"
 
 
-@pytest.mark.parametrize(("answer", "rosetta", "arch"), [("1\n", True, "arm64"), ("0\n", False, "x86_64"), ("", False, "x86_64")])
+@pytest.mark.parametrize(
+    ("answer", "rosetta", "arch"), [("1\n", True, "arm64"), ("0\n", False, "x86_64"), ("", False, "x86_64")]
+)
 def test_under_rosetta_the_hardware_counts(
     monkeypatch: pytest.MonkeyPatch, answer: str, arch: str, *, rosetta: bool
 ) -> None:

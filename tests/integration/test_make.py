@@ -1,0 +1,124 @@
+"""The main job as people start it: an installed command, real signals."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sample import Sample
+
+ROOT = Path(__file__).parents[2]
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MACBUILD_", "PYTHON"))}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of programs of an empty environment into which a built wheel was installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
+    subprocess.run(pip, check=True, capture_output=True)
+    venv.create(folder / "venv", with_pip=True)
+    programs = folder / "venv" / "bin"
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([programs / "python", "-m", "pip", "install", "-q", wheel], check=True, capture_output=True)
+    return programs
+
+
+def test_an_installed_macbuild_finds_its_recipes_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    environ = {**clean_environment(), "MACBUILD_CACHE_DIR": str(tmp_path / "cache")}
+
+    def answer(*arguments: str) -> str:
+        command = [str(installed / "macbuild"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environ, check=True, capture_output=True, text=True)
+        return str(done.stdout)
+
+    names = {row["name"] for row in json.loads(answer("recipes", "list", "--json"))["recipes"]}
+    assert {"libtorch", "onnxruntime"} <= names
+    assert "recipes are sound" not in answer("recipes", "lint")
+    plan = json.loads(answer("plan", "--arch", "arm64", "--json"))
+    assert {"libtorch", "onnxruntime"} <= {row["component"] for row in plan["artifacts"]}
+    assert not (tmp_path / "cache").exists()
+    checks = {check["name"]: check for check in json.loads(answer("doctor", "--json"))["checks"]}
+    assert str(installed.parent) in checks["recipes"]["found"]
+
+
+def test_an_installed_macbuild_builds_a_project_and_its_tools_start(installed: Path, tmp_path: Path) -> None:
+    sample = Sample(tmp_path)
+    sample.add("alpha")
+    command = [str(installed / "macbuild"), "all", "--arch", "arm64", "--cache-dir", str(sample.cache)]
+    subprocess.run(command, cwd=tmp_path, env=clean_environment(), check=True, capture_output=True)
+    in_process = Sample(tmp_path / "other")
+    in_process.add("alpha")
+    in_process.make()
+    assert sample.content() == in_process.content()
+    for name in ("otool", "install-name-tool", "lipo", "codesign"):
+        assert (installed / f"macbuild-{name}").is_file()
+
+
+@pytest.fixture
+def stalled() -> Iterator[tuple[str, threading.Event]]:
+    """A server that begins to answer and never goes on; the event tells that somebody asked."""
+    asked, over = threading.Event(), threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            self.wfile.write(bytes(1000))
+            self.wfile.flush()
+            asked.set()
+            over.wait(60)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{web.server_address[1]}", asked
+    over.set()
+    web.shutdown()
+    web.server_close()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_a_signal_during_a_download_leaves_dist_alone_and_the_next_run_ends_well(
+    tmp_path: Path, stalled: tuple[str, threading.Event], sign: signal.Signals
+) -> None:
+    url, asked = stalled
+    sample = Sample(tmp_path)
+    sample.add("alpha")
+    sample.make()
+    before = sample.content()
+    sample.add("beta")
+    sample.serve_first("beta", url)
+    command = [sys.executable, "-m", "macbuild", "all", "--arch", "arm64", "--cache-dir", str(sample.cache)]
+    environ = {**clean_environment(), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert asked.wait(30)
+    process.send_signal(sign)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == (130 if sign is signal.SIGINT else -signal.SIGKILL), err
+    assert b"Traceback" not in err
+    assert sample.content() == before
+    sample.sources("beta").pop(0)
+    sample.write()
+    assert not sample.make().failed
+    fresh = Sample(tmp_path / "fresh")
+    fresh.add("alpha")
+    fresh.add("beta")
+    fresh.make()
+    assert sample.content() == fresh.content()
