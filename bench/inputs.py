@@ -30,7 +30,9 @@ def tool(name: str) -> str:
 
 @lru_cache
 def _results() -> dict[str, Path]:
-    subprocess.run(macbuild("build", "libtorch@2.13.0", "--arch", "arm64", "--dist", "dist"), check=True, capture_output=True)
+    subprocess.run(
+        macbuild("build", "libtorch@2.13.0", "--arch", "arm64", "--dist", "dist"), check=True, capture_output=True
+    )
     answer = subprocess.run(macbuild("cache", "list", "--json"), check=True, capture_output=True, text=True)
     return {row["step"]: Path(row["path"]) for row in json.loads(answer.stdout)["results"]}
 

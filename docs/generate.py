@@ -398,19 +398,7 @@ def _value(value: object) -> str:
 
 
 def _json(schema: Mapping[str, Any]) -> str:
-    return json.dumps(_dedented(schema), indent=2) + "\n"
-
-
-def _dedented(value: Any) -> Any:  # noqa: ANN401 - anything that JSON can hold
-    """Return plain data with descriptions dedented, as Python 3.13 and later keep docstrings."""
-    if isinstance(value, list):
-        return [_dedented(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    cleaned = {key: _dedented(item) for key, item in value.items()}
-    if isinstance(value.get("description"), str):
-        cleaned["description"] = inspect.cleandoc(value["description"])
-    return cleaned
+    return json.dumps(schema, indent=2) + "\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -19,7 +19,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Data", "convert", "load_toml", "nearest", "parse_toml", "read_text"]
+__all__ = ["Data", "convert", "load_toml", "nearest", "parse_toml", "read_text", "schema_of"]
 
 T = TypeVar("T")
 MAX_FILE = 16 << 20
@@ -29,6 +29,25 @@ _ENDLESS_KEY = re.compile(rf"^(?:[^.\n]*\.){{{MAX_DOTS + 1}}}", re.MULTILINE)
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of every record that a person writes or reads in a file."""
+
+
+def schema_of(kind: type, title: str) -> dict[str, Any]:
+    """Return the JSON schema of a msgspec struct, the same on every version of Python."""
+    from inspect import cleandoc  # noqa: PLC0415 - a run reads no schema
+
+    def dedented(value: Any) -> Any:  # noqa: ANN401 - anything that JSON can hold
+        if isinstance(value, list):
+            return [dedented(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        # Python 3.13 and later keep docstrings without their indentation, older ones with it.
+        return {
+            key: cleandoc(item) if key == "description" and isinstance(item, str) else dedented(item)
+            for key, item in value.items()
+        }
+
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return {**dialect, **dedented(msgspec.json.schema(kind))}
 
 
 def nearest(word: str, choices: list[str]) -> str:
@@ -94,8 +113,8 @@ def _problem(data: object, kind: Any, path: str) -> tuple[str, str] | None:  # n
     """Return what msgspec would not say with a hint: an unknown key, or an unknown kind of a union."""
     tags = _tags(kind)
     kind = _variant(data, kind)
-    if isinstance(data, list):
-        inner = [(f"{path}[{index}]", item, (get_args(kind) or (object,))[0]) for index, item in enumerate(data)]
+    if isinstance(data, list) and get_origin(kind) is list:
+        inner = [(f"{path}[{index}]", item, get_args(kind)[0]) for index, item in enumerate(data)]
     elif isinstance(data, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         known = _keys(kind)
         for key in data:

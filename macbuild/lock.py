@@ -38,9 +38,9 @@ class SourceRef(Data, frozen=True):
 class Pinned(SourceRef, frozen=True):
     """A source and the only bytes that are accepted from it; `size` in bytes."""
 
-    file: Annotated[str, msgspec.Meta(pattern=r"^(?!(?:\.\.?|meta\.json)$)[^/\\\x00]+$")]
+    file: Annotated[str, msgspec.Meta(pattern=r"^(?!(?:\.\.?|meta\.json)$)[^/\\\x00-\x1f]+$")]
     size: Annotated[int, msgspec.Meta(ge=0)]
-    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 
 
 class Unpinned(SourceRef, frozen=True):

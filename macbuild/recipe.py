@@ -27,7 +27,7 @@ __all__ = [
     "load_recipes",
 ]
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$(?!\n)")]
 _DOTTED = r"^[0-9]{1,9}(\.[0-9]{1,9})*$"
 Version = Annotated[str, msgspec.Meta(pattern=_DOTTED)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -169,7 +169,8 @@ class Recipe(Data, frozen=True):
         needed = ("x86_64", "arm64") if arch == "universal2" else (arch,)
         missing = " and ".join(name for name in needed if not release.slice(name))
         hint = f"build {self.name}@{possible[-1].version} for {arch}" if possible else self.choices()
-        raise PlanError(f"{self.name} {version} is not published for {missing}, so not for {arch}", hint=hint)
+        so = f", so {arch} cannot be made" if arch == "universal2" else ""
+        raise PlanError(f"{self.name} {version} is not published for {missing}{so}", hint=hint)
 
     def choices(self) -> str:
         """Return what can be built, as a hint."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from macbuild.errors import MachOError, RepairError
+from macbuild.errors import MachOError, RepairError, SignatureError
 from macbuild.files import copy_file
 from macbuild.macho.constants import FAT_MAGIC, FileType
 from macbuild.macho.edit import Edits, edit_private
@@ -17,6 +17,7 @@ from macbuild.macho.fat import thin
 from macbuild.macho.file import is_macho, open_macho
 from macbuild.macho.image import Image
 from macbuild.macho.sign import sign_private
+from macbuild.macho.verify import verify_file
 from macbuild.recipe import Repair
 from macbuild.stage import files_below, link_or_copy
 
@@ -108,11 +109,14 @@ def _fix_file(
     with open_macho(path) as file:
         (image,) = file.images
         edits = _edits(image, relative, leaves, repair)
-        signed = image.signature_range is not None
     edit_private(path, edits)
-    if not signed:
+    try:
+        verify_file(path)
+    except SignatureError:
+        # Never signed, or broken by its vendor: an edit mends only the pages it touched.
         sign_private(path)
-    return Change(str(relative), edits, not signed)
+        return Change(str(relative), edits, signed=True)
+    return Change(str(relative), edits, signed=False)
 
 
 def _edits(

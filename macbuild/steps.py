@@ -117,7 +117,7 @@ def _fetch(step: Step, spec: FetchSpec, context: Context, work: Path) -> str:
     from macbuild.fetch.providers import fetch  # noqa: PLC0415
 
     for line in spec.passed_over:
-        context.emit(Note("info", f"passed over: {line}", step.id))
+        context.emit(Note("debug", f"passed over: {line}", step.id))
     fetch(
         spec.candidate.fetch,
         Pin(spec.pin.file, spec.pin.size, spec.pin.sha256),
@@ -149,7 +149,11 @@ def _fix(spec: FixSpec, source: Path, work: Path) -> str:
     from macbuild.repair import fix  # noqa: PLC0415
 
     changes = fix(source / "stage", work / "stage", spec.repair, spec.arch)
-    return f"{len(changes)} Mach-O files repaired"
+    return f"repaired {_count(len(changes))}"
+
+
+def _count(files: int) -> str:
+    return f"{files} Mach-O file{'s' * (files != 1)}"
 
 
 def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Path) -> str:
@@ -174,7 +178,7 @@ def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Pat
     (work / "report.json").write_text(json.dumps(data, indent=2, sort_keys=True), "utf-8")
     for finding in report.findings:
         context.emit(Note("debug", f"{finding.severity.value}: {finding.file}: {finding.message}", step.id))
-    return f"{report.files} Mach-O files, minimum macOS {report.minimum_macos}"
+    return f"{_count(report.files)}, minimum macOS {report.minimum_macos}"
 
 
 def _pack(step: Step, spec: PackSpec, stage: Path, report: Path, context: Context, work: Path) -> str:
@@ -187,7 +191,7 @@ def _pack(step: Step, spec: PackSpec, stage: Path, report: Path, context: Contex
     from macbuild.package.tarball import pack, verify_tarball  # noqa: PLC0415
 
     artifact = work / f"{spec.name}.tar.gz"
-    records = record_tree(stage, context.jobs)
+    records = record_tree(stage, context.jobs, context.meter(step.id, "hashing"))
     meter = context.meter(step.id, "packing")
     pack(stage, artifact, top=spec.name, epoch=spec.epoch, jobs=context.jobs, progress=meter)
     # Every member has the bytes of the stage, so what is verified in the stage now holds inside the artifact too.

@@ -11,7 +11,7 @@ import msgspec
 
 from macbuild.audit.catalogue import RULES
 from macbuild.audit.model import Exemption, Severity
-from macbuild.data import Data, convert, nearest, parse_toml, read_text
+from macbuild.data import Data, convert, nearest, parse_toml, read_text, schema_of
 from macbuild.errors import ConfigError
 
 __all__ = [
@@ -184,7 +184,7 @@ def _merged(name: str, beside: Path, depth: int) -> tuple[dict[str, Any], Path]:
 
 def policy_schema() -> dict[str, Any]:
     """Return the JSON schema of a policy file, from the definition above."""
-    schema = msgspec.json.schema(Policy)
+    schema = schema_of(Policy, "macbuild audit policy")
     definitions = schema["$defs"]
     policy = definitions["Policy"]
     policy["properties"]["extends"] = {"type": "string", "minLength": 1}
@@ -196,4 +196,4 @@ def policy_schema() -> dict[str, Any]:
     }
     policy.pop("required")
     definitions["Parameters"].pop("required")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "macbuild audit policy", **schema}
+    return schema

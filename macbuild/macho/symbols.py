@@ -35,7 +35,7 @@ MAIN_EXECUTABLE = -1
 FLAT_LOOKUP = -2
 WEAK_LOOKUP = -3
 
-MAX_NAME_BYTES = 1 << 28  # Names of all nodes of a trie together; those of LibTorch, the largest known, take 2^24.
+MAX_NAME_BYTES = 1 << 27  # Names of all nodes of a trie together; those of LibTorch, the largest known, take 2^24.
 _MAX_SPELLINGS = 8  # How often one name may stand in a string table: once for the symbol, some times for debuggers.
 
 _NLIST = struct.Struct("<IBBHQ")

@@ -6,13 +6,14 @@ The file holds no time, no host and no path of the machine that wrote it, so tha
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from macbuild.data import Data
+from macbuild.data import Data, schema_of
 from macbuild.errors import ArchiveError, StoreError
 from macbuild.files import hash_file, os_errors
 from macbuild.package.tree import Entry, walk
@@ -44,11 +45,11 @@ __all__ = [
 FORMAT: Literal[1] = 1
 _SUFFIXES = (".tar.gz", ".whl")
 
-FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$", max_length=200)]
-Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$(?!\n)", max_length=200)]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Mode: TypeAlias = Literal["0644", "0755"]
-Version = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$")]
+Version = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$(?!\n)")]
 
 
 class FileRecord(Data, frozen=True, kw_only=True):
@@ -184,7 +185,7 @@ def complete(contents: Contents, sbom: str) -> ArtifactEntry:
         raise ArchiveError(f"cannot be described in the manifest: {error}", where=contents.file) from error
 
 
-def record_tree(tree: Path, jobs: int) -> list[FileRecord]:
+def record_tree(tree: Path, jobs: int, progress: Callable[[int, int | None], None] | None = None) -> list[FileRecord]:
     """Return a record of each file and link below a folder, sorted by the bytes of the path.
 
     Parameters
@@ -193,6 +194,8 @@ def record_tree(tree: Path, jobs: int) -> list[FileRecord]:
         A staged tree.
     jobs
         Files that are hashed at the same time.
+    progress
+        Called with the bytes done and the total, in the caller's thread.
 
     Raises
     ------
@@ -208,8 +211,17 @@ def record_tree(tree: Path, jobs: int) -> list[FileRecord]:
         size, sha256 = hash_file(tree / entry.path)
         return FileRecord(path=entry.path, size=size, sha256=sha256, mode="0755" if entry.mode & 0o100 else "0644")
 
+    entries = [entry for entry in walk(tree) if entry.kind != "folder"]
+    total = sum(entry.size for entry in entries)
+    done = 0
+    records = []
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(record, (entry for entry in walk(tree) if entry.kind != "folder")))
+        for entry, found in zip(entries, pool.map(record, entries), strict=True):
+            records.append(found)
+            done += entry.size
+            if progress is not None:
+                progress(done, total)
+    return records
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -245,6 +257,5 @@ def load_manifest(path: Path) -> Manifest:
 
 def schema() -> str:
     """Return the JSON schema of the manifest, as it is shipped in `manifest.schema.json`."""
-    definition = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "macbuild manifest"}
-    definition |= msgspec.json.schema(Manifest)
+    definition = schema_of(Manifest, "macbuild manifest")
     return msgspec.json.format(msgspec.json.encode(definition, order="sorted"), indent=2).decode() + "\n"

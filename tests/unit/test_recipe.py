@@ -38,7 +38,7 @@ def test_versions_are_compared_as_numbers(sample: Sample) -> None:
 
 
 def test_a_release_without_the_slice_is_refused_with_reason_and_nearest_choice(sample: Sample) -> None:
-    with pytest.raises(PlanError, match=r"2\.0 is not published for x86_64, so not for universal2") as caught:
+    with pytest.raises(PlanError, match=r"2\.0 is not published for x86_64, so universal2 cannot be made") as caught:
         loaded(sample).release("2.0", "universal2")
     assert caught.value.hint == "build alpha@1.0 for universal2"
 
