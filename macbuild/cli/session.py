@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from macbuild.config import Settings
 from macbuild.errors import MacbuildError
-from macbuild.project import Project
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from macbuild.project import Project
 
 __all__ = ["Session", "log_line", "show_error", "use_color"]
 
@@ -61,6 +62,8 @@ class Session:
     @cached_property
     def project(self) -> Project:
         """The project that the current folder belongs to."""
+        from macbuild.project import Project  # noqa: PLC0415 - commands on single files need no recipes
+
         return Project(self.settings, os.environ, Path.cwd())
 
     @cached_property
