@@ -11,10 +11,21 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from macbuild.errors import MacbuildError, NoSpaceError, StoreError
 
-__all__ = ["atomic_path", "copy_file", "hash_file", "os_errors", "remove_tree", "sync", "translate_oserror"]
+__all__ = [
+    "atomic_path",
+    "copy_file",
+    "copy_range",
+    "hash_file",
+    "new_file",
+    "os_errors",
+    "remove_tree",
+    "sync",
+    "translate_oserror",
+]
 
 _CHUNK = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -93,6 +104,35 @@ def atomic_path(destination: Path) -> Iterator[Path]:
             sync(destination.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_file(target: Path, like: Path) -> Iterator[Path]:
+    """Yield a fresh private path as `atomic_path` does, for a file with the permissions of another one.
+
+    Parameters
+    ----------
+    target
+        The name to take; if it is a link, the file that it leads to is replaced.
+    like
+        The file whose permissions the new one gets.
+    """
+    with os_errors(target):
+        mode = stat.S_IMODE(like.stat().st_mode)
+        target = target.resolve()
+        if not target.parent.is_dir():
+            raise StoreError("cannot be written: there is no such folder", where=target)
+        with atomic_path(target) as path:
+            yield path
+            path.chmod(mode)
+
+
+def copy_range(source: BinaryIO, target: BinaryIO, offset: int, size: int) -> None:
+    """Copy `size` bytes of one file, from `offset` on, to the current position of another, piece by piece."""
+    source.seek(offset)
+    while size and (piece := source.read(min(_CHUNK, size))):
+        target.write(piece)
+        size -= len(piece)
 
 
 def copy_file(source: Path, destination: Path) -> None:

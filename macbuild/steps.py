@@ -182,10 +182,10 @@ def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Pat
 
 
 def _pack(step: Step, spec: PackSpec, stage: Path, report: Path, context: Context, work: Path) -> str:
+    from macbuild.describe import describe  # noqa: PLC0415
     from macbuild.files import hash_file  # noqa: PLC0415
     from macbuild.macho.file import is_macho  # noqa: PLC0415
     from macbuild.macho.verify import verify_file  # noqa: PLC0415
-    from macbuild.package.describe import describe  # noqa: PLC0415
     from macbuild.package.manifest import complete, record_tree  # noqa: PLC0415
     from macbuild.package.sbom import sbom  # noqa: PLC0415
     from macbuild.package.tarball import pack, verify_tarball  # noqa: PLC0415

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from macbuild.errors import MachOError
+from macbuild.files import new_file, os_errors
 from macbuild.macho.fat import merge, thin
 from macbuild.macho.file import MachOFile, open_macho
 from macbuild.macho.image import Image
-from macbuild.macho.newfile import new_file, os_errors
 from macbuild.macho.rewrite import Edits, SlicePlan, plan_edits
 from macbuild.macho.sign import refresh, sign_private
 

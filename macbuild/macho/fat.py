@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from macbuild.errors import MachOError
+from macbuild.files import new_file
 from macbuild.macho.constants import FAT_MAGIC, FAT_MAGIC_64, Cpu
 from macbuild.macho.file import MachOFile, open_macho
 from macbuild.macho.image import Image
-from macbuild.macho.newfile import new_file
 
 __all__ = ["merge", "thin"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from macbuild.errors import HeaderRoomError, MacbuildError, MachOError, SignatureError, UsageError
+from macbuild.files import copy_range, new_file, os_errors
 from macbuild.macho.codesign import (
     ADHOC_CMS,
     EMPTY_REQUIREMENTS,
@@ -33,7 +34,6 @@ from macbuild.macho.constants import FAT_MAGIC, FAT_MAGIC_64, LC, Cpu, FileType,
 from macbuild.macho.entitlements import entitlements_der, exec_flags, load_plist
 from macbuild.macho.file import FatSlice, open_macho
 from macbuild.macho.image import HEADER_SIZE, Image, Segment
-from macbuild.macho.newfile import copy_range, new_file, os_errors
 from macbuild.macho.pages import hash_pages
 from macbuild.macho.verify import check_blobs, check_layout, executable_segments, info_plist
 
