@@ -13,11 +13,10 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from macbuild.audit.model import Exemption
 from macbuild.data import Data, nearest
 from macbuild.errors import LockError, MacbuildError, PlanError, UnreachableError
 from macbuild.lock import Lock, Pinned, SourceRef, source_refs
-from macbuild.recipe import Candidate, Install, Link, Prefer, Recipe, Release, Repair
+from macbuild.recipe import Audit, Candidate, Install, Link, Prefer, Recipe, Release, Repair
 from macbuild.store import Store, digest
 from macbuild.target import Arch, Target, parse_version
 
@@ -86,7 +85,7 @@ class AuditSpec:
 
     policy: str
     target: Target
-    exempt: tuple[Exemption, ...]
+    rules: Audit
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +239,8 @@ class Planner:
             prefer = tuple(recipe.merge.prefer)
             spec = MergeSpec(target.slices, prefer)
             stage = graph.add("universal2", "merge", spec, {"recipe": _data(prefer)}, fixed)
-        exempt = tuple(recipe.audit.exempt)
-        audit = AuditSpec(request.policy, target, exempt)
-        recipe_audit = {"recipe": _data(exempt), "target": str(target), "policy": policy_digest(request.policy)}
+        audit = AuditSpec(request.policy, target, recipe.audit)
+        recipe_audit = {"recipe": _data(recipe.audit), "target": str(target), "policy": policy_digest(request.policy)}
         audited = graph.add(target.arch, "audit", audit, recipe_audit, [stage])
         artifact = f"{name}-{release.version}-macos-{target.arch}"
         pack = PackSpec(artifact, recipe, release.version, target, request.epoch, tuple(chosen))

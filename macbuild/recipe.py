@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from macbuild.audit.model import Exemption
+from macbuild.audit.model import Exemption, ExportRule
 from macbuild.data import Data, load_toml, nearest
 from macbuild.errors import PlanError, RecipeError
 from macbuild.fetch.sources import Source
 from macbuild.target import Arch, parse_version
 
 __all__ = [
+    "Audit",
     "Candidate",
     "Install",
     "Link",
@@ -123,9 +124,10 @@ class Merge(Data, frozen=True):
 
 
 class Audit(Data, frozen=True):
-    """Exceptions from the policy that every artifact must pass."""
+    """What the audit must know of the component: exceptions from the policy, and what its files export, by glob."""
 
     exempt: list[Exemption] = []
+    exports: dict[Text, ExportRule] = {}
 
 
 class Recipe(Data, frozen=True):

@@ -163,7 +163,8 @@ def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Pat
         stage,
         load_policy(spec.policy),
         archs=frozenset(spec.target.slices),
-        exemptions=spec.exempt,
+        exemptions=spec.rules.exempt,
+        exports=spec.rules.exports,
         minimum_macos=spec.target.deployment,
     )
     if not report.ok:

@@ -426,3 +426,15 @@ def test_a_killed_run_is_made_good_by_the_next(sample: Sample, whole: Sample, ki
 
 def _refused(*_: object, **__: object) -> None:
     raise OSError(30, "Read-only file system")
+
+
+def test_a_file_that_breaks_the_export_rule_of_its_recipe_is_refused(sample: Sample) -> None:
+    sample.recipes["alpha"]["audit"] = {"exports": {"lib/libalpha.dylib": {"allow": ["_g*"], "require": ["_g"]}}}
+    sample.write()
+    (failure,) = sample.make("alpha").failed.values()
+    assert isinstance(failure, AuditError)
+    assert "unexpected-export" in failure.message
+    assert "missing-export" in failure.message
+    sample.recipes["alpha"]["audit"] = {"exports": {"lib/libalpha.dylib": {"allow": ["_f"], "require": ["_f"]}}}
+    sample.write()
+    assert not sample.make("alpha").failed

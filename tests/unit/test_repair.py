@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.errors import MachOError, RepairError
+from macbuild.errors import MachOError, RepairError, SignatureError
 from macbuild.macho.file import open_macho
 from macbuild.macho.verify import verify_file
 from macbuild.recipe import Dependency, Identity, Repair
@@ -221,3 +221,22 @@ def test_mode_bits_are_kept(tree: Tree) -> None:
     (tree.source / "lib/liba.dylib").chmod(0o755)
     tree.fix()
     assert (tree.stage / "lib/liba.dylib").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_signature_that_the_vendor_broke_is_made_anew(tree: Tree) -> None:
+    data = bytearray(machobytes.dylib(id="@rpath/libx.dylib", signed=True))
+    data[8000] ^= 1
+    tree.put("lib/libx.dylib", bytes(data))
+    with pytest.raises(SignatureError):
+        verify_file(tree.source / "lib/libx.dylib")
+    (change,) = tree.fix()
+    assert change.signed
+    verify_file(tree.stage / "lib/libx.dylib")
+
+
+def test_a_good_signature_is_kept(tree: Tree) -> None:
+    data = machobytes.dylib(id="@rpath/libx.dylib", signed=True)
+    tree.put("lib/libx.dylib", data)
+    (change,) = tree.fix()
+    assert not change.signed
+    assert (tree.stage / "lib/libx.dylib").read_bytes() == data
