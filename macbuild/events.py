@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Emit", "Event", "Note", "Progress", "Status", "StepFinished", "StepStarted", "discard"]
+__all__ = ["Emit", "Event", "Note", "Progress", "Status", "StepFinished", "StepStarted", "counted", "discard"]
 
 Status: TypeAlias = Literal["built", "cached", "failed", "skipped"]
 
@@ -53,6 +53,11 @@ class Note:
 
 Event: TypeAlias = StepStarted | Progress | StepFinished | Note
 Emit: TypeAlias = Callable[[Event], None]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as in `1 file` and `2 files`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def discard(event: Event) -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from macbuild.errors import AuditError, StoreError
-from macbuild.events import Emit, Note, Progress
+from macbuild.events import Emit, Note, Progress, counted
 from macbuild.plan import AuditSpec, FetchSpec, FixSpec, InstallSpec, MergeSpec, PackSpec, Plan, Step, UnpackSpec
 from macbuild.store import Store
 
@@ -149,11 +149,7 @@ def _fix(spec: FixSpec, source: Path, work: Path) -> str:
     from macbuild.repair import fix  # noqa: PLC0415
 
     changes = fix(source / "stage", work / "stage", spec.repair, spec.arch)
-    return f"repaired {_count(len(changes))}"
-
-
-def _count(files: int) -> str:
-    return f"{files} Mach-O file{'s' * (files != 1)}"
+    return f"repaired {counted(len(changes), 'Mach-O file')}"
 
 
 def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Path) -> str:
@@ -179,7 +175,7 @@ def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Pat
     (work / "report.json").write_text(json.dumps(data, indent=2, sort_keys=True), "utf-8")
     for finding in report.findings:
         context.emit(Note("debug", f"{finding.severity.value}: {finding.file}: {finding.message}", step.id))
-    return f"{_count(report.files)}, minimum macOS {report.minimum_macos}"
+    return f"{counted(report.files, 'Mach-O file')}, minimum macOS {report.minimum_macos}"
 
 
 def _pack(step: Step, spec: PackSpec, stage: Path, report: Path, context: Context, work: Path) -> str:

@@ -14,6 +14,8 @@ import platformdirs
 import pytest
 from filelock import FileLock
 
+from macbuild.store import Store
+
 REQUESTS = {
     "torch-2.13.0-arm64": ("torch==2.13.0", "macosx_14_0_arm64"),
     "torch-2.2.2-x86_64": ("torch==2.2.2", "macosx_10_9_x86_64"),
@@ -29,6 +31,14 @@ def cache_folder() -> Path:
     folder = Path(os.environ.get("MACBUILD_TEST_CACHE") or platformdirs.user_cache_path("macbuild-tests"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Forget results of older code in the store that the e2e tests keep."""
+    store = Store(cache_folder() / "store")
+    if not hasattr(session.config, "workerinput") and store.root.exists():
+        with store.in_use(alone=True):
+            store.prune(1)
 
 
 @dataclass(frozen=True)

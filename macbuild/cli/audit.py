@@ -11,10 +11,12 @@ from macbuild.audit.model import Report, Severity
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.errors import AuditError
+from macbuild.events import counted
 
 __all__ = ["register"]
 
 _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+_NOUNS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
 
 
 def register(app: typer.Typer) -> None:
@@ -37,8 +39,9 @@ def _audit(
     else:
         _print(session, report)
     if not report.ok:
-        count = report.count(Severity.ERROR)
-        raise AuditError(f"the {report.policy} policy finds {count} error{'s' * (count != 1)}", where=path)
+        raise AuditError(
+            f"the {report.policy} policy finds {counted(report.count(Severity.ERROR), 'error')}", where=path
+        )
 
 
 def _print(session: Session, report: Report) -> None:
@@ -55,6 +58,7 @@ def _print(session: Session, report: Report) -> None:
     for entry in report.exempted:
         found = entry.finding
         session.out.print(f"exempt {found.rule}: {found.file}: {entry.reason}", soft_wrap=True, markup=False)
-    counts = ", ".join(f"{report.count(severity)} {severity.value}" for severity in Severity)
+    counts = ", ".join(counted(report.count(severity), noun) for severity, noun in _NOUNS.items())
     macos = report.minimum_macos or "unknown"
-    session.out.print(f"{report.files} Mach-O files ({', '.join(report.archs)}), minimum macOS {macos}: {counts}")
+    files = counted(report.files, "Mach-O file")
+    session.out.print(f"{files} ({', '.join(report.archs)}), minimum macOS {macos}: {counts}")
