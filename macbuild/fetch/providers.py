@@ -66,14 +66,10 @@ def fetch(
     ------
     UnreachableError
         Nobody answers or has it, or only somebody who may not be asked offline: another source may serve.
-    IntegrityError
-        What came is not what is pinned.
-    FetchError
-        What came cannot be used.
-    ToolError
-        A program that fetches (pip, npm, git) is missing.
-    NoSpaceError, StoreError
-        The file cannot be written.
+    FetchError, IntegrityError
+        What came cannot be used, or is not what is pinned.
+    ToolError, NoSpaceError, StoreError
+        A program that fetches (pip, npm, git) is missing, or the file cannot be written.
     """
     job = _Job(source, pin, destination, work=work, progress=progress, limit=limit, patience=patience)
     folders = [Path(mirror) for mirror in mirrors if not _is_remote(mirror)]
