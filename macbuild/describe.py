@@ -11,6 +11,7 @@ import macbuild
 from macbuild.macho.file import open_macho
 from macbuild.package.manifest import (
     Audit,
+    Binary,
     Contents,
     Dependency,
     Exempted,
@@ -43,6 +44,9 @@ def describe(
     size, sha256
         Of the artifact, in bytes and hexadecimal digits.
     """
+    paths = [record.path for record in records if record.link is None and is_loadable(stage / record.path)]
+    binaries = [_binary(stage, path) for path in paths]
+    system = sorted({name for binary in binaries for name in binary.needs if is_system(name)})
     return Contents(
         file=f"{spec.name}.tar.gz",
         size=size,
@@ -52,7 +56,8 @@ def describe(
         target=Platform(os="macos", arch=spec.target.arch, deployment=spec.target.deployment),
         minimum_macos=report["minimum_macos"],
         files=list(records),
-        dependencies=_system_dependencies(stage, records),
+        binaries=binaries,
+        dependencies=[Dependency(name=name, kind="system") for name in system],
         sources=[_source(source) for source in spec.sources],
         tools={"macbuild": macbuild.__version__, "zlib-ng": version("zlib-ng")},
         audit=Audit(
@@ -64,14 +69,14 @@ def describe(
     )
 
 
-def _system_dependencies(stage: Path, records: Sequence[FileRecord]) -> list[Dependency]:
-    names: set[str] = set()
-    for record in records:
-        path = stage / record.path
-        if record.link is None and is_loadable(path):
-            with open_macho(path) as file:
-                names |= {dylib.name for image in file.images for dylib in image.dylibs if is_system(dylib.name)}
-    return [Dependency(name=name, kind="system") for name in sorted(names)]
+def _binary(stage: Path, path: str) -> Binary:
+    with open_macho(stage / path) as file:
+        return Binary(
+            path=path,
+            install_name=next((image.id.name for image in file.images if image.id), None),
+            archs=list(file.archs),
+            needs=sorted({dylib.name for image in file.images for dylib in image.dylibs}),
+        )
 
 
 def _source(spec: FetchSpec) -> SourceFile:

@@ -14,6 +14,7 @@ from macbuild.make import Head, Made, Result, State
 from macbuild.package.manifest import (
     ArtifactEntry,
     Audit,
+    Binary,
     Dependency,
     Exempted,
     FileRecord,
@@ -89,6 +90,14 @@ def entry(name: str, files: Sequence[FileRecord], findings: Sequence[Finding] = 
         target=Platform(os="macos", arch="arm64", deployment="14.0"),
         minimum_macos="14.0",
         files=list(files),
+        binaries=[
+            Binary(
+                path="lib/libtorch_cpu.dylib",
+                install_name="@rpath/libtorch_cpu.dylib",
+                archs=["arm64"],
+                needs=["/usr/lib/libSystem.B.dylib", "@rpath/libc10.dylib"],
+            )
+        ],
         dependencies=[
             Dependency(name="/System/Library/Frameworks/Metal.framework/Versions/A/Metal", kind="system"),
             Dependency(name="/usr/lib/libSystem.B.dylib", kind="system"),

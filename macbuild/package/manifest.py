@@ -23,6 +23,7 @@ __all__ = [
     "FORMAT",
     "ArtifactEntry",
     "Audit",
+    "Binary",
     "Contents",
     "Dependency",
     "Exempted",
@@ -78,6 +79,15 @@ class Dependency(Data, frozen=True, kw_only=True):
     version: str | None = None
 
 
+class Binary(Data, frozen=True, kw_only=True):
+    """A library or program inside: its install name, architectures, and what any slice of it needs, as it names it."""
+
+    path: str
+    install_name: str | None = None
+    archs: list[str]
+    needs: list[str]
+
+
 class SourceFile(Data, frozen=True, kw_only=True):
     """The pinned bytes that an artifact was made from: which source of the recipe, how it was asked, what came."""
 
@@ -126,6 +136,7 @@ class Contents(Data, frozen=True, kw_only=True):
     target: Platform
     minimum_macos: Version
     files: list[FileRecord]
+    binaries: list[Binary]
     dependencies: list[Dependency]
     sources: list[SourceFile]
     tools: dict[str, str]

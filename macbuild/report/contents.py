@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from macbuild.make import Made
 from macbuild.package.manifest import ArtifactEntry, Dependency, FileRecord
+from macbuild.repair import is_system
 from macbuild.report.markup import Cell, Column, Html, clip, count, duration, el, join, percent, share, size, table
 from macbuild.report.treemap import Part, by_folder, largest, treemap
 
@@ -44,6 +45,7 @@ def artifact(made: Made, anchor: str) -> Html:
         el("div", _files(entry), _folders(entry), class_="pair"),
         el("h4", "What it needs at run time"),
         _needs(entry),
+        _users(entry),
         el("h4", "What it was made from"),
         _sources(entry),
         class_="card",
@@ -120,6 +122,25 @@ def _needs(entry: ArtifactEntry) -> Html:
     return el("div", el("div", own), arrow, el("div", *boxes), class_="needs")
 
 
+def _users(entry: ArtifactEntry) -> Html:
+    """Return what each library needs: from inside the artifact, and from macOS."""
+    rows: list[list[str | Cell]] = []
+    for binary in entry.binaries[:_MOST_LIBRARIES]:
+        system = [name for name in binary.needs if is_system(name)]
+        inside = [name for name in binary.needs if not is_system(name)]
+        cells = [", ".join(_short(name) for name in names) or "nothing" for names in (inside, system)]
+        rows.append([Cell(clip(binary.path, _LONGEST_NAME), "path"), *cells])
+    columns = [Column("Library"), Column("Inside"), Column("macOS")]
+    return el("div", table("Which library needs what", columns, [("", rows)]), class_="stack")
+
+
+def _short(name: str) -> str:
+    """Return the name of a framework, or the file name of a library."""
+    path = PurePosixPath(name)
+    framework = next((part for part in path.parts if part.endswith(".framework")), None)
+    return framework.removesuffix(".framework") if framework else path.name
+
+
 def _group(title: str, items: Sequence[Html]) -> Html:
     shown = items[:_MOST_LIBRARIES]
     more = [el("li", f"and {len(items) - len(shown):,} more", class_="quiet")] if len(items) > len(shown) else []
@@ -134,11 +155,8 @@ def _library(record: FileRecord) -> Html:
 
 def _needed(dependency: Dependency) -> Html:
     """Return a chip: a framework by its name, a library by its file, a component by its name; the path as a hint."""
-    path = PurePosixPath(dependency.name)
-    framework = next((part for part in path.parts if part.endswith(".framework")), None)
-    name = framework.removesuffix(".framework") if framework else path.name
     version = el("span", f" {dependency.version}", class_="quiet") if dependency.version else ""
-    return el("li", clip(name, _LONGEST_NAME), version, title=clip(dependency.name, _LONGEST_NAME))
+    return el("li", clip(_short(dependency.name), _LONGEST_NAME), version, title=clip(dependency.name, _LONGEST_NAME))
 
 
 def _sources(entry: ArtifactEntry) -> Html:

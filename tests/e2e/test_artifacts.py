@@ -111,6 +111,14 @@ def test_manifest_tells_the_truth(dist: Path, unpacked: Path, arch: str, name: s
     for path, row in listed.items():
         if "sha256" in row:
             assert hashlib.sha256((unpacked / name / path).read_bytes()).hexdigest() == row["sha256"]
+    binaries = {row["path"]: row for row in entry["binaries"]}
+    needs: dict[str, set[str]] = {path: set() for path in binaries}
+    for path, binary in slices(unpacked / name):
+        own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
+        needs[str(path.relative_to(unpacked / name))] |= {
+            library.name for library in binary.libraries if library.command != own
+        }
+    assert {path: set(row["needs"]) for path, row in binaries.items()} == needs
     oldest = max(minos(binary) for _, binary in slices(unpacked / name))
     assert oldest == (*map(int, entry["minimum_macos"].split(".")), 0, 0)[:3]
 

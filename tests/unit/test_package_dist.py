@@ -55,6 +55,7 @@ def make_contents(name: str, data: bytes) -> Contents:
             FileRecord(path="lib/libx.dylib", size=3, sha256="ab" * 32, mode="0755"),
             FileRecord(path="lib/libx.so", link="libx.dylib"),
         ],
+        binaries=[],
         dependencies=[
             Dependency(name="/usr/lib/libSystem.B.dylib", kind="system"),
             Dependency(name="libtorch", kind="component", version="2.13.0"),
