@@ -76,9 +76,8 @@ def stalled() -> Iterator[tuple[str, threading.Event]]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
-            self.send_header("Content-Length", "1000000")
             self.end_headers()
-            self.wfile.write(bytes(1000))
+            self.wfile.write(bytes(10))
             self.wfile.flush()
             asked.set()
             over.wait(60)
