@@ -97,7 +97,7 @@ def _matches(source: Path, rule: Install) -> Iterator[tuple[Path, str]]:
     _inside(rule.source)
     try:
         found = sorted(source.glob(rule.source))
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError) as error:  # pathlib raises the second for an absolute pattern
         raise RecipeError(f"{rule.source!r} is not a pattern: {error}") from error
     for path in found:
         if path.is_dir() and not path.is_symlink():
