@@ -20,6 +20,7 @@ from macbuild.target import parse_arch, parse_deployment
 __all__ = [
     "Setting",
     "Settings",
+    "bundled",
     "data_root",
     "load_settings",
     "project_root",
@@ -44,6 +45,9 @@ class Settings(Data, frozen=True):
     )
     deployment_target: Annotated[str | None, "Oldest macOS that must be able to run the result, as 14.0."] = None
     jobs: Annotated[int | None, "How many steps and threads run at once (default: the number of cores)."] = None
+    toolchain: Annotated[
+        Literal["auto", "zig", "apple"], "Compiler to build with; auto is apple on a Mac, zig elsewhere."
+    ] = "auto"
     dist: Annotated[str, "Folder that receives the artifacts."] = "dist"
     cache_dir: Annotated[str | None, "Folder of the store (default: the user's cache folder)."] = None
     recipes: Annotated[str | None, "Folder of the recipes (default: the project's, else the built-in ones)."] = None
@@ -121,6 +125,12 @@ def data_root(start: Path) -> Path:
     """Return the project that `start` is in, else the recipes that travel inside the package."""
     bundled = _PACKAGE / "_data"
     return project_root(start) or (bundled if bundled.is_dir() else _PACKAGE.parent)
+
+
+def bundled(name: str) -> Path:
+    """Return a folder of data that belongs to macbuild's own code: beside the package, or inside it once installed."""
+    inside = _PACKAGE / "_data" / name
+    return inside if inside.is_dir() else _PACKAGE.parent / name
 
 
 def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start: Path) -> Settings:

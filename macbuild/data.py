@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
+import threading
 import types
 from functools import cache
 from pathlib import Path
@@ -19,10 +20,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Data", "convert", "load_toml", "nearest", "parse_toml", "read_text", "schema_of"]
+__all__ = ["Data", "convert", "from_json", "from_plain", "load_toml", "nearest", "parse_toml", "read_text", "schema_of"]
 
 T = TypeVar("T")
 MAX_FILE = 16 << 20
+_FIRST_MEETING = threading.Lock()
 MAX_DOTS = 1000  # For a dotted key the parser needs time and memory with the square of its length.
 _ENDLESS_KEY = re.compile(rf"^(?:[^.\n]*\.){{{MAX_DOTS + 1}}}", re.MULTILINE)
 
@@ -83,6 +85,22 @@ def load_toml(path: Path, kind: type[T], error: type[MacbuildError]) -> T:
     return convert(parse_toml(read_text(path, error), path, error), kind, path, error)
 
 
+def from_plain(data: object, kind: type[T]) -> T:
+    """Turn plain data into `kind`; raises `msgspec.ValidationError`. Threads wait for each other.
+
+    What msgspec works out about a type when it first meets it crashes the interpreter if two threads do so at once
+    (seen with msgspec 0.21 and CPython 3.11).
+    """
+    with _FIRST_MEETING:
+        return msgspec.convert(data, kind)
+
+
+def from_json(data: bytes | msgspec.Raw, kind: type[T]) -> T:
+    """Turn JSON into `kind`; raises `msgspec.MsgspecError`. Threads wait for each other, as in `from_plain`."""
+    with _FIRST_MEETING:
+        return msgspec.json.decode(data, type=kind)
+
+
 def convert(data: object, kind: type[T], where: object, error: type[MacbuildError]) -> T:
     """Turn plain data into `kind`; an unknown key or a wrong type is an `error` that names it.
 
@@ -102,7 +120,7 @@ def convert(data: object, kind: type[T], where: object, error: type[MacbuildErro
         message, hint = problem
         raise error(message, where=where, hint=hint)
     try:
-        return msgspec.convert(data, kind)
+        return from_plain(data, kind)
     except msgspec.ValidationError as cause:
         text = re.sub(r"`\$\.?([^`]*)`", lambda match: f"'{_place(match[1], data, kind)}'", str(cause))
         text = text.replace(" - at ''", "")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import macbuild
@@ -27,7 +27,14 @@ __all__ = ["describe"]
 
 
 def describe(
-    spec: PackSpec, stage: Path, report: Mapping[str, Any], records: Sequence[FileRecord], *, size: int, sha256: str
+    spec: PackSpec,
+    stage: Path,
+    report: Mapping[str, Any],
+    records: Sequence[FileRecord],
+    *,
+    file: str = "artifact",
+    size: int = 0,
+    sha256: str = "0" * 64,
 ) -> Contents:
     """Return the description of an artifact.
 
@@ -41,14 +48,13 @@ def describe(
         The audit report of the stage as plain data.
     records
         Files of the stage.
-    size, sha256
-        Of the artifact, in bytes and hexadecimal digits.
+    file, size, sha256
+        Of the artifact: its name, bytes and hexadecimal digits; not known to what lies inside it.
     """
     paths = [record.path for record in records if record.link is None and is_loadable(stage / record.path)]
     binaries = [_binary(stage, path) for path in paths]
-    system = sorted({name for binary in binaries for name in binary.needs if is_system(name)})
     return Contents(
-        file=f"{spec.name}.tar.gz",
+        file=file,
         size=size,
         sha256=sha256,
         component=spec.recipe.name,
@@ -57,9 +63,9 @@ def describe(
         minimum_macos=report["minimum_macos"],
         files=list(records),
         binaries=binaries,
-        dependencies=[Dependency(name=name, kind="system") for name in system],
-        sources=[_source(source) for source in spec.sources],
-        tools={"macbuild": macbuild.__version__, "zlib-ng": version("zlib-ng")},
+        dependencies=list(_dependencies(spec, binaries, records)),
+        sources=[*_own_source(spec), *(_source(source) for source in spec.sources)],
+        tools={"macbuild": macbuild.__version__, "zlib-ng": version("zlib-ng"), **spec.tools},
         audit=Audit(
             policy=report["policy"],
             ok=report["ok"],
@@ -77,6 +83,27 @@ def _binary(stage: Path, path: str) -> Binary:
             archs=list(file.archs),
             needs=sorted({dylib.name for image in file.images for dylib in image.dylibs}),
         )
+
+
+def _dependencies(spec: PackSpec, binaries: Sequence[Binary], records: Sequence[FileRecord]) -> Iterator[Dependency]:
+    """Yield what the artifact needs and does not hold: of macOS, of other components, and of the loading process."""
+    inside = {PurePosixPath(record.path).name for record in records}
+    names = sorted({name for binary in binaries for name in binary.needs})
+    for name in names:
+        if is_system(name):
+            yield Dependency(name=name, kind="system")
+        elif PurePosixPath(name).name not in inside:
+            yield Dependency(name=name, kind="external")
+    for name, number in spec.leans_on:
+        yield Dependency(name=name, kind="component", version=number)
+
+
+def _own_source(spec: PackSpec) -> Iterator[SourceFile]:
+    if spec.inputs is not None:
+        size, sha256 = spec.inputs
+        name = spec.recipe.name
+        request = f"project {name}=={spec.version}"
+        yield SourceFile(name="source", provider="project", request=request, file=name, size=size, sha256=sha256)
 
 
 def _source(spec: FetchSpec) -> SourceFile:

@@ -10,6 +10,7 @@ from typing import ClassVar
 __all__ = [
     "ArchiveError",
     "AuditError",
+    "BuildError",
     "ConfigError",
     "FetchError",
     "HeaderRoomError",
@@ -23,6 +24,7 @@ __all__ = [
     "RepairError",
     "SignatureError",
     "StoreError",
+    "TestsFailedError",
     "ToolError",
     "UnreachableError",
     "UsageError",
@@ -155,3 +157,15 @@ class ToolError(MacbuildError):
     """A program that macbuild calls is missing or failed."""
 
     exit_code = 18
+
+
+class BuildError(MacbuildError):
+    """A component that does not configure, compile, link or install."""
+
+    exit_code = 19
+
+
+class TestsFailedError(MacbuildError):
+    """A component whose tests fail."""
+
+    exit_code = 20

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Emit", "Event", "Note", "Progress", "Status", "StepFinished", "StepStarted", "counted", "discard"]
+__all__ = ["Emit", "Event", "Meter", "Note", "Progress", "Status", "StepFinished", "StepStarted", "counted", "discard"]
 
 Status: TypeAlias = Literal["built", "cached", "failed", "skipped"]
 
@@ -22,12 +22,13 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A step got further. `done` and `total` are bytes; `total` is None while it is unknown."""
+    """A step got further. `done` and `total` are bytes, or things if `counts`; `total` is None while it is unknown."""
 
     step: str
     action: str
     done: int
     total: int | None
+    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Note:
 
 Event: TypeAlias = StepStarted | Progress | StepFinished | Note
 Emit: TypeAlias = Callable[[Event], None]
+Meter: TypeAlias = Callable[[int, "int | None"], None]
 
 
 def counted(number: int, noun: str) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from macbuild.data import from_json
 from macbuild.errors import IntegrityError, MacbuildError, StoreError
 from macbuild.events import Emit
 from macbuild.files import atomic_path
@@ -19,7 +20,6 @@ from macbuild.package.manifest import ArtifactEntry, Sidecar, checksum_name
 from macbuild.plan import ArtifactPlan, FetchSpec, PackSpec, Plan
 from macbuild.project import Project
 from macbuild.run import Outcome, build
-from macbuild.steps import Context
 from macbuild.store import digest
 
 __all__ = ["Head", "Made", "Result", "make"]
@@ -65,6 +65,8 @@ class Result:
         The plan it came to.
     made
         What is in `dist/`.
+    stages
+        Folders in the store with the stages that were asked for without artifacts, by step.
     failed
         Errors by step or component.
     unreachable
@@ -75,14 +77,16 @@ class Result:
     made: tuple[Made, ...]
     failed: dict[str, MacbuildError]
     unreachable: dict[str, MacbuildError]
+    stages: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
         """Whether there was nothing to do."""
-        return all(made.state == "up to date" for made in self.made) and not self.failed and not self.unreachable
+        there = all(made.state == "up to date" for made in self.made) and (bool(self.made) or self.plan.idle)
+        return there and not self.failed and not self.unreachable
 
 
-def make(project: Project, components: Sequence[str], emit: Emit) -> Result:
+def make(project: Project, components: Sequence[str], emit: Emit, *, pack: bool = True) -> Result:
     """Build components and publish their artifacts.
 
     Nothing is published if a component fails, unless the settings say to keep going.
@@ -95,6 +99,8 @@ def make(project: Project, components: Sequence[str], emit: Emit) -> Result:
         Names, each with an optional `@version`; all recipes if there is none.
     emit
         Receives events.
+    pack
+        Whether to make artifacts, or to stop at the fixed stages.
 
     Raises
     ------
@@ -102,10 +108,12 @@ def make(project: Project, components: Sequence[str], emit: Emit) -> Result:
         From planning; what fails while running is in the result.
     """
     settings = project.settings
-    context = Context(
-        project.store, project.recipes_folder, project.jobs, emit, offline=settings.offline, mirrors=settings.mirrors
-    )
-    outcome = build(project.planner, project.request(components), context, keep_going=settings.keep_going)
+    request = project.request(components, pack=pack)
+
+    def plan(unavailable: Mapping[str, MacbuildError]) -> Plan:
+        return project.planner(unavailable).plan(request)
+
+    outcome = build(plan, project.context(emit), keep_going=settings.keep_going)
     refused = {refusal.component: refusal.error for refusal in outcome.plan.refused}
     failed = outcome.errors if settings.skip_unreachable else {**outcome.errors, **refused}
     made = []
@@ -116,7 +124,9 @@ def make(project: Project, components: Sequence[str], emit: Emit) -> Result:
             _write_glance(project, row, outcome.plan.steps[row.plan.step].key)
     for step in outcome.plan.steps.values():
         project.store.touch(step.key)
-    return Result(outcome.plan, tuple(made), failed, refused if settings.skip_unreachable else {})
+    stages = {name: project.store.path(outcome.plan.steps[name].key) / "stage" for name in outcome.plan.stages}
+    stages = {name: path for name, path in stages.items() if outcome.complete(name)}
+    return Result(outcome.plan, tuple(made), failed, refused if settings.skip_unreachable else {}, stages)
 
 
 def _publish(project: Project, outcome: Outcome, artifact: ArtifactPlan) -> Made:
@@ -136,6 +146,8 @@ def _publish(project: Project, outcome: Outcome, artifact: ArtifactPlan) -> Made
         ) from error
     seconds = sum(outcome.seconds.get(name, 0.0) for name in outcome.plan.behind(step.id))
     sources = tuple(_describe(source) for source in spec.sources)
+    if spec.inputs is not None:
+        sources = ("source: " + ", ".join(f"{name} {number}" for name, number in spec.tools.items()), *sources)
     return Made(artifact, head, "built" if step.id in outcome.seconds else state, seconds, sources, result)
 
 
@@ -189,7 +201,7 @@ class _DamagedError(StoreError):
 
 def _decode(result: Path, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode((result / "entry.json").read_bytes(), type=kind)
+        return from_json((result / "entry.json").read_bytes(), kind)
     except (OSError, UnicodeError, msgspec.MsgspecError) as error:
         raise _DamagedError("its entry cannot be read", where=result) from error
 

@@ -11,9 +11,12 @@ from pathlib import Path
 from macbuild.config import Settings, data_root
 from macbuild.epoch import source_date_epoch
 from macbuild.errors import MacbuildError, UsageError
+from macbuild.events import Emit
 from macbuild.lock import Lock, load_lock
-from macbuild.plan import Planner, Request
+from macbuild.plan import Request
+from macbuild.planner import Planner
 from macbuild.recipe import Recipe, load_recipes
+from macbuild.steps import Context
 from macbuild.store import Store
 from macbuild.target import Arch, Host, detect_host, parse_arch, parse_deployment
 
@@ -94,12 +97,23 @@ class Project:
     def planner(self, unavailable: Mapping[str, MacbuildError] | None = None) -> Planner:
         """Return a planner that leaves out the sources that are known to be out of reach."""
         lenient = self.settings.skip_unreachable or self.settings.keep_going
-        return Planner(self.recipes, self.lock, self.store, unavailable or {}, refuse=lenient)
+        return Planner(
+            self.recipes,
+            self.lock,
+            self.store,
+            self.recipes_folder,
+            self.environ,
+            unavailable or {},
+            refuse=lenient,
+        )
 
-    def request(self, components: Sequence[str]) -> Request:
-        """Return the request for components given as `name` or `name@version`, all of them if none is given."""
+    def request(self, components: Sequence[str], *, pack: bool = True) -> Request:
+        """Return the request for components given as `name` or `name@version`.
+
+        If none is given, all that make an artifact are meant; without `pack` only fixed stages are asked for.
+        """
         pairs = []
-        for text in components or list(self.recipes):
+        for text in components or [name for name, recipe in self.recipes.items() if recipe.artifacts]:
             name, at, version = text.partition("@")
             if not name or (at and not version):
                 raise UsageError(f"{text!r} is not a component", hint="write it as libtorch or libtorch@2.2.2")
@@ -111,6 +125,20 @@ class Project:
             parse_deployment(deployment) if deployment else None,
             self.settings.policy,
             source_date_epoch(self.environ),
+            None if self.settings.toolchain == "auto" else self.settings.toolchain,
+            pack,
+        )
+
+    def context(self, emit: Emit) -> Context:
+        """Return what steps need to run."""
+        return Context(
+            self.store,
+            self.recipes_folder,
+            self.jobs,
+            emit,
+            offline=self.settings.offline,
+            mirrors=self.settings.mirrors,
+            epoch=source_date_epoch(self.environ),
         )
 
     def _path(self, text: str) -> Path:

@@ -16,9 +16,13 @@ from macbuild.target import Arch, parse_version
 
 __all__ = [
     "Audit",
+    "Build",
     "Candidate",
+    "External",
+    "Include",
     "Install",
     "Link",
+    "Package",
     "Prefer",
     "Recipe",
     "Release",
@@ -43,22 +47,35 @@ class Candidate(Data, frozen=True):
 
 
 class Slice(Data, frozen=True):
-    """What one architecture of a release needs."""
+    """What one architecture of a release needs: sources to repackage, or components, by version, to build with."""
 
     minimum_macos: Version
+    sources: list[Candidate] = []
+    needs: dict[Name, Version] = {}
+
+
+class LinuxSlice(Data, frozen=True):
+    """A release for Linux, which serves to test on the machine at hand and never becomes an artifact."""
+
     sources: Annotated[list[Candidate], msgspec.Meta(min_length=1)]
 
 
 class Release(Data, frozen=True):
-    """A version and the architectures that its vendor publishes."""
+    """A version and the architectures that there are of it."""
 
     version: Version
     arm64: Slice | None = None
     x86_64: Slice | None = None
+    linux_x86_64: LinuxSlice | None = None
 
     def slice(self, arch: str) -> Slice | None:
-        """Return what the vendor has for a thin architecture."""
+        """Return what there is for a thin architecture of macOS."""
         return self.arm64 if arch == "arm64" else self.x86_64
+
+    def sources(self, arch: str) -> list[Candidate]:
+        """Return the sources of an architecture of macOS, or of `linux_x86_64`."""
+        part = self.linux_x86_64 if arch == "linux_x86_64" else self.slice(arch)
+        return part.sources if part else []
 
     def serves(self, arch: Arch) -> bool:
         """Whether every slice of the architecture is there."""
@@ -102,11 +119,68 @@ class Identity(Data, frozen=True):
     reason: Text
 
 
+class External(Data, frozen=True):
+    """A dependency that is not in the stage, by a glob on its name, and who provides it."""
+
+    match: Text
+    reason: Text
+
+
 class Repair(Data, frozen=True):
     """Exceptions from the general rules of the fix step."""
 
     ids: list[Identity] = []
     dependencies: list[Dependency] = []
+    external: list[External] = []
+
+
+class Build(Data, frozen=True):
+    """A CMake project in the recipe's folder.
+
+    Parameters
+    ----------
+    inputs
+        Globs on all files that the result depends on, below the recipe's folder or, with `../`, that of another one.
+    definitions
+        CMake cache variables.
+    python_packages
+        For a build on the host: components whose files the installed Python package of the given name has.
+    """
+
+    inputs: Annotated[list[Text], msgspec.Meta(min_length=1)]
+    definitions: dict[Text, str] = {}
+    python_packages: dict[Name, Text] = {}
+
+
+class Include(Data, frozen=True):
+    """Files of a needed component that a package carries; `from` and `to` as in a layout."""
+
+    component: Name
+    source: Text = msgspec.field(name="from")
+    to: str
+    exclude: list[Text] = []
+
+
+class Package(Data, frozen=True):
+    """An artifact to make of the stage: a tarball, or a wheel by the `pyproject.toml` beside the recipe.
+
+    Parameters
+    ----------
+    name
+        Name of the distribution; the file's name begins with it.
+    prefix
+        Folder that the stage lies in, with a slash at the end.
+    rpaths
+        Where the loader looks for what is not in the stage, relative to a file of the stage.
+    include
+        What the package carries of needed components.
+    """
+
+    kind: Literal["tarball", "wheel"]
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]*$(?!\n)")]
+    prefix: Annotated[str, msgspec.Meta(pattern=r"^([a-z][a-z0-9_]*/)*$(?!\n)")] = ""
+    rpaths: list[Text] = []
+    include: list[Include] = []
 
 
 class Prefer(Data, frozen=True):
@@ -130,8 +204,18 @@ class Audit(Data, frozen=True):
     exports: dict[Text, ExportRule] = {}
 
 
+class Test(Data, frozen=True):
+    """How a built component is tested besides CTest: pytest in its `tests/`, with a component that has a server."""
+
+    server: Name
+
+
 class Recipe(Data, frozen=True):
-    """One component. In layouts, links and repairs `{version}` and `{arch}` stand for those of the release."""
+    """One component, repackaged from `sources` or built by `build`.
+
+    In layouts, links and repairs `{version}` and `{arch}` stand for those of the release. Without `packages` the stage
+    becomes one tarball with the component's name; an empty list keeps it for other components and for tests.
+    """
 
     schema: Literal[1]
     name: Name
@@ -139,11 +223,14 @@ class Recipe(Data, frozen=True):
     homepage: Text
     license: Text
     releases: Annotated[list[Release], msgspec.Meta(min_length=1)]
-    layouts: dict[Name, list[Install]]
+    layouts: dict[Name, list[Install]] = {}
     links: list[Link] = []
+    build: Build | None = None
+    packages: list[Package] | None = None
     repair: Repair = Repair()
     merge: Merge = Merge()
     audit: Audit = Audit()
+    test: Test | None = None
 
     def release(self, version: str | None, arch: Arch) -> Release:
         """Return the release that was asked for, or the newest that has the architecture.
@@ -174,6 +261,11 @@ class Recipe(Data, frozen=True):
         so = f", so {arch} cannot be made" if arch == "universal2" else ""
         raise PlanError(f"{self.name} {version} is not published for {missing}{so}", hint=hint)
 
+    @property
+    def artifacts(self) -> list[Package]:
+        """The packages that are made of the component."""
+        return [Package(kind="tarball", name=self.name)] if self.packages is None else self.packages
+
     def choices(self) -> str:
         """Return what can be built, as a hint."""
         rows = []
@@ -198,17 +290,33 @@ def load_recipe(path: Path) -> Recipe:
     if len(set(versions)) != len(versions):
         raise RecipeError("a version stands twice in releases", where=path)
     for release in recipe.releases:
-        for arch in ("arm64", "x86_64"):
-            part = release.slice(arch)
-            names = [candidate.name for candidate in part.sources] if part else []
-            if len(set(names)) != len(names):
-                raise RecipeError(f"two sources of {release.version} for {arch} have the same name", where=path)
-            for candidate in part.sources if part else ():
-                if candidate.layout not in recipe.layouts:
-                    hint = nearest(candidate.layout, list(recipe.layouts))
-                    where = f"releases {release.version} {arch} {candidate.name}"
-                    raise RecipeError(f"{where} has the unknown layout {candidate.layout!r}", where=path, hint=hint)
+        for arch in ("arm64", "x86_64", "linux_x86_64"):
+            _check_sources(recipe, release, arch, path)
+    kinds = [package.kind for package in recipe.artifacts]
+    if len(set(kinds)) != len(kinds):
+        raise RecipeError("two packages of one kind", where=path)
+    if "wheel" in kinds and not (path.parent / "pyproject.toml").is_file():
+        raise RecipeError("a wheel is asked for, and there is no pyproject.toml beside the recipe", where=path)
     return recipe
+
+
+def _check_sources(recipe: Recipe, release: Release, arch: str, path: Path) -> None:
+    """Refuse two sources of one name, an unknown layout, and a release that is neither repackaged nor built."""
+    sources = release.sources(arch)
+    where = f"releases {release.version} {arch}"
+    if len({candidate.name for candidate in sources}) != len(sources):
+        raise RecipeError(f"two sources of {release.version} for {arch} have the same name", where=path)
+    for candidate in sources:
+        if candidate.layout not in recipe.layouts:
+            hint = nearest(candidate.layout, list(recipe.layouts))
+            problem = f"{where} {candidate.name} has the unknown layout {candidate.layout!r}"
+            raise RecipeError(problem, where=path, hint=hint)
+    part = None if arch == "linux_x86_64" else release.slice(arch)
+    if part is not None and bool(sources) == bool(recipe.build):
+        hint = "a component has either [build], or sources for each architecture"
+        raise RecipeError(f"{where} has {'sources and a build' if sources else 'no sources'}", where=path, hint=hint)
+    if part is not None and part.needs and not recipe.build:
+        raise RecipeError(f"{where} has needs, and the recipe has no [build] to use them", where=path)
 
 
 def load_recipes(folder: Path) -> dict[str, Recipe]:

@@ -13,6 +13,7 @@ from macbuild.errors import MachOError, RepairError, SignatureError
 from macbuild.files import copy_file
 from macbuild.macho.constants import FAT_MAGIC, FileType
 from macbuild.macho.edit import Edits, edit_private
+from macbuild.macho.exports import restrict_exports
 from macbuild.macho.fat import thin
 from macbuild.macho.file import is_macho, open_macho
 from macbuild.macho.image import Image
@@ -36,8 +37,10 @@ class Change:
     signed: bool
 
 
-def fix(source: Path, stage: Path, repair: Repair, arch: str) -> list[Change]:
-    """Repair a stage: ids, dependencies, rpaths, then signatures.
+def fix(
+    source: Path, stage: Path, repair: Repair, arch: str, exports: Sequence[tuple[str, Sequence[str]]] = ()
+) -> list[Change]:
+    """Repair a stage: exports, ids, dependencies, rpaths, then signatures.
 
     Parameters
     ----------
@@ -49,6 +52,9 @@ def fix(source: Path, stage: Path, repair: Repair, arch: str) -> list[Change]:
         Exceptions from the recipe.
     arch
         The slice that is kept of files that have several.
+    exports
+        Globs on the path in the stage, each with globs on the symbols that such a file may export; others become
+        private.
 
     Raises
     ------
@@ -68,6 +74,9 @@ def fix(source: Path, stage: Path, repair: Repair, arch: str) -> list[Change]:
             link_or_copy(path, target)
             continue
         _copy_slice(path, target, relative, arch)
+        keep = next((names for glob, names in exports if fnmatchcase(str(relative), glob)), None)
+        if keep is not None:
+            restrict_exports(target, keep)
         changes.append(_fix_file(target, relative, leaves, repair))
     return changes
 
@@ -128,7 +137,7 @@ def _edits(
         name = _new_name(dylib.name, relative, leaves, repair)
         if name != dylib.name:
             change[dylib.name] = name
-        if name.startswith("@rpath/"):
+        if name.startswith("@rpath/") and not _is_external(name, repair):
             rpaths.add(_rpath(relative, _provider(name, relative, leaves)))
     identity = None
     if image.filetype == FileType.DYLIB:
@@ -144,7 +153,7 @@ def _new_name(name: str, relative: PurePosixPath, leaves: Mapping[str, Sequence[
     rule = next((rule for rule in repair.dependencies if fnmatchcase(name, rule.match)), None)
     if rule is not None:
         return rule.to
-    if is_system(name):
+    if is_system(name) or _is_external(name, repair):
         return name
     leaf = PurePosixPath(name).name
     if leaf in leaves:
@@ -154,6 +163,10 @@ def _new_name(name: str, relative: PurePosixPath, leaves: Mapping[str, Sequence[
         where=str(relative),
         hint="add the file to the recipe's layout, or a [[repair.dependencies]] with the reason",
     )
+
+
+def _is_external(name: str, repair: Repair) -> bool:
+    return any(fnmatchcase(name, rule.match) for rule in repair.external)
 
 
 def _provider(name: str, relative: PurePosixPath, leaves: Mapping[str, Sequence[PurePosixPath]]) -> PurePosixPath:

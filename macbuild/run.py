@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from macbuild.errors import MacbuildError, UnreachableError
 from macbuild.events import Note, Status, StepFinished, StepStarted
-from macbuild.plan import FetchSpec, Plan, Planner, Request, Step
+from macbuild.plan import FetchSpec, Plan, Step
 from macbuild.steps import Cancelled, Context, run_step
 
 __all__ = ["Outcome", "build"]
@@ -29,20 +29,17 @@ class Outcome:
 
 
 def build(
-    make_planner: Callable[[dict[str, MacbuildError]], Planner],
-    request: Request,
+    make_plan: Callable[[Mapping[str, MacbuildError]], Plan],
     context: Context,
     *,
     keep_going: bool,
 ) -> Outcome:
-    """Plan and run until every artifact is in the store, taking the next source when one cannot be reached.
+    """Plan and run until every goal is in the store, taking the next source when one cannot be reached.
 
     Parameters
     ----------
-    make_planner
-        Gives a planner that leaves out the sources that failed so far, by id with the error.
-    request
-        What to build.
+    make_plan
+        Gives a plan without the sources that failed so far, by id with the error.
     context
         What steps need, from `macbuild.steps`.
     keep_going
@@ -59,7 +56,7 @@ def build(
     seconds: dict[str, float] = {}
     errors: dict[str, MacbuildError] = {}
     while True:
-        plan = make_planner(unavailable).plan(request)
+        plan = make_plan(unavailable)
         outcome = _Execution(plan, context, errors, keep_going=keep_going).run()
         seconds.update(outcome.seconds)
         lost = {}
@@ -90,7 +87,11 @@ class _Execution:
     def run(self) -> Outcome:
         if not self.waiting:
             return self.outcome
-        with self.context.store.in_use(), ThreadPoolExecutor(self.context.jobs, "step") as pool:
+        from macbuild.jobserver import Jobserver  # noqa: PLC0415 - a run with nothing to do needs none
+
+        jobs = self.context.jobs
+        with self.context.store.in_use(), Jobserver(jobs) as self.jobserver, ThreadPoolExecutor(jobs, "step") as pool:
+            self.context.compiler_environ = self.jobserver.environ
             try:
                 self._start_ready(pool)
                 while self.running:
@@ -131,7 +132,10 @@ class _Execution:
                     status = "cached"
                 else:
                     context.emit(StepStarted(step.id, step.key, step.reason))
-                    with context.store.building(step.key, step.id) as work:
+                    with (
+                        self.jobserver.token(context.cancelled.is_set),
+                        context.store.building(step.key, step.id) as work,
+                    ):
                         detail = run_step(step, self.outcome.plan, context, work)
                     status = "built"
                 context.store.write_record(step.id, step.ingredients)

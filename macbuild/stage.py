@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from macbuild.errors import RecipeError
 from macbuild.files import copy_file, os_errors
-from macbuild.recipe import Install, Link
+from macbuild.recipe import Include, Install, Link
 
-__all__ = ["files_below", "install", "link_or_copy"]
+__all__ = ["add_files", "files_below", "install", "link_or_copy"]
 
 
 def install(source: Path, stage: Path, rules: Sequence[Install], links: Sequence[Link]) -> None:
@@ -32,17 +32,22 @@ def install(source: Path, stage: Path, rules: Sequence[Install], links: Sequence
         If a rule matches nothing, two rules give the same file, or a path leaves the stage.
     """
     stage.mkdir()
+    add_files(source, stage, rules)
+    for link in links:
+        target = _new_place(stage, link.path, "links")
+        with os_errors(target):
+            target.symlink_to(link.target)
+    _check_links(stage)
+
+
+def add_files(source: Path, stage: Path, rules: Sequence[Install | Include]) -> None:
+    """Add to a stage what rules take from an unpacked source or another stage; errors as for `install`."""
     for rule in rules:
         found = list(_matches(source, rule))
         if not found:
             raise RecipeError(f"{rule.source!r} matches nothing in the source", hint="the vendor's layout has changed")
         for path, place in found:
             link_or_copy(path, _new_place(stage, place, rule.source))
-    for link in links:
-        target = _new_place(stage, link.path, "links")
-        with os_errors(target):
-            target.symlink_to(link.target)
-    _check_links(stage)
 
 
 def files_below(root: Path) -> Iterator[Path]:
@@ -91,7 +96,7 @@ def _check_links(stage: Path) -> None:
                 raise RecipeError(f"the link {name} points to {target}, which {why}", where="links")
 
 
-def _matches(source: Path, rule: Install) -> Iterator[tuple[Path, str]]:
+def _matches(source: Path, rule: Install | Include) -> Iterator[tuple[Path, str]]:
     """Yield the files that a rule takes, each with its path in the stage."""
     fixed = _fixed_part(rule.source)
     _inside(rule.source)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TypeAlias
-
-import msgspec
 
 from macbuild.errors import AuditError, StoreError
-from macbuild.events import Emit, Note, Progress, counted
-from macbuild.plan import AuditSpec, FetchSpec, FixSpec, InstallSpec, MergeSpec, PackSpec, Plan, Step, UnpackSpec
+from macbuild.events import Emit, Meter, Note, Progress, counted
+from macbuild.plan import (
+    AssembleSpec,
+    AuditSpec,
+    BuildSpec,
+    FetchSpec,
+    FixSpec,
+    InstallSpec,
+    MergeSpec,
+    Plan,
+    Step,
+    UnpackSpec,
+)
 from macbuild.store import Store
 
 __all__ = ["Cancelled", "Context", "run_step"]
-
-Meter: TypeAlias = Callable[[int, "int | None"], None]
 
 
 class Cancelled(Exception):  # noqa: N818 - it is not an error
@@ -40,25 +46,31 @@ class Context:
         Threads that the whole run may use.
     emit
         Receives events.
+    epoch
+        The time in what is built, in seconds since 1970.
     offline, mirrors
         How sources may be reached.
+    compiler_environ
+        Environment with which compilers that steps start share the jobs of the run.
     """
 
     store: Store
     recipes: Path
     jobs: int
     emit: Emit
+    epoch: int = 0
     offline: bool = False
     mirrors: Sequence[str] = ()
+    compiler_environ: Mapping[str, str] = field(default_factory=dict)
     cancelled: Event = field(default_factory=Event)
 
-    def meter(self, step: str, action: str) -> Meter:
-        """Return a function that reports progress in bytes, and stops the step once the run is interrupted."""
+    def meter(self, step: str, action: str, *, counts: bool = False) -> Meter:
+        """Return a function that reports progress, in bytes or things, and stops a step of an interrupted run."""
 
         def report(done: int, total: int | None) -> None:
             if self.cancelled.is_set():
                 raise Cancelled
-            self.emit(Progress(step, action, done, total))
+            self.emit(Progress(step, action, done, total, counts))
 
         return report
 
@@ -99,8 +111,19 @@ def run_step(step: Step, plan: Plan, context: Context, work: Path) -> str:
 
         install(inputs[0] / "tree", work / "stage", spec.rules, spec.links)
         return ""
+    if isinstance(spec, BuildSpec):
+        from macbuild.compile import compile_component  # noqa: PLC0415
+
+        stages = {name: path / "stage" for name, path in zip(spec.needed, inputs, strict=True)}
+        return compile_component(spec, stages, context, step.id, work)
     if isinstance(spec, FixSpec):
         return _fix(spec, inputs[0], work)
+    if isinstance(spec, AssembleSpec):
+        from macbuild.assemble import assemble  # noqa: PLC0415
+
+        fixed, *others = (path / "stage" for path in inputs)
+        assemble(fixed, spec.package, list(zip(others, spec.includes, strict=True)), work / "stage")
+        return ""
     if isinstance(spec, MergeSpec):
         from macbuild.merge import merge_stages  # noqa: PLC0415
 
@@ -108,8 +131,12 @@ def run_step(step: Step, plan: Plan, context: Context, work: Path) -> str:
         merge_stages(stages, work / "stage", spec.prefer)
         return ""
     if isinstance(spec, AuditSpec):
-        return _audit(step, spec, inputs[0] / "stage", context, work)
-    return _pack(step, spec, inputs[0] / "stage", inputs[1] / "report.json", context, work)
+        return _audit(step, spec, inputs, context, work)
+    from macbuild.packing import pack_artifact  # noqa: PLC0415
+
+    meter = context.meter(step.id, "packing")
+    stage, report = inputs[0] / "stage", inputs[1] / "report.json"
+    return pack_artifact(spec, stage, report, context.store, context.recipes, context.jobs, meter, work)
 
 
 def _fetch(step: Step, spec: FetchSpec, context: Context, work: Path) -> str:
@@ -148,13 +175,14 @@ def _unpack(step: Step, fetched: Step, context: Context, work: Path) -> str:
 def _fix(spec: FixSpec, source: Path, work: Path) -> str:
     from macbuild.repair import fix  # noqa: PLC0415
 
-    changes = fix(source / "stage", work / "stage", spec.repair, spec.arch)
+    changes = fix(source / "stage", work / "stage", spec.repair, spec.arch, spec.exports)
     return f"repaired {counted(len(changes), 'Mach-O file')}"
 
 
-def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Path) -> str:
+def _audit(step: Step, spec: AuditSpec, inputs: Sequence[Path], context: Context, work: Path) -> str:
     from macbuild.audit import audit_tree, load_policy  # noqa: PLC0415
 
+    stage = inputs[0] / "stage"
     report = audit_tree(
         stage,
         load_policy(spec.policy),
@@ -162,6 +190,8 @@ def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Pat
         exemptions=spec.rules.exempt,
         exports=spec.rules.exports,
         minimum_macos=spec.target.deployment,
+        providers=[path / name for path in inputs[1:] for name in ("stage", "link") if (path / name).is_dir()],
+        requirements=spec.requirements,
     )
     if not report.ok:
         bad = [found for found in report.findings if found.severity == "error"]
@@ -176,29 +206,3 @@ def _audit(step: Step, spec: AuditSpec, stage: Path, context: Context, work: Pat
     for finding in report.findings:
         context.emit(Note("debug", f"{finding.severity.value}: {finding.file}: {finding.message}", step.id))
     return f"{counted(report.files, 'Mach-O file')}, minimum macOS {report.minimum_macos}"
-
-
-def _pack(step: Step, spec: PackSpec, stage: Path, report: Path, context: Context, work: Path) -> str:
-    from macbuild.describe import describe  # noqa: PLC0415
-    from macbuild.files import hash_file  # noqa: PLC0415
-    from macbuild.macho.file import is_macho  # noqa: PLC0415
-    from macbuild.macho.verify import verify_file  # noqa: PLC0415
-    from macbuild.package.manifest import complete, record_tree  # noqa: PLC0415
-    from macbuild.package.sbom import sbom  # noqa: PLC0415
-    from macbuild.package.tarball import pack, verify_tarball  # noqa: PLC0415
-
-    artifact = work / f"{spec.name}.tar.gz"
-    records = record_tree(stage, context.jobs, context.meter(step.id, "hashing"))
-    meter = context.meter(step.id, "packing")
-    pack(stage, artifact, top=spec.name, epoch=spec.epoch, jobs=context.jobs, progress=meter)
-    # Every member has the bytes of the stage, so what is verified in the stage now holds inside the artifact too.
-    verify_tarball(artifact, {record.path: record for record in records}, top=spec.name)
-    for record in records:
-        if record.link is None and is_macho(stage / record.path):
-            verify_file(stage / record.path)
-    size, sha256 = hash_file(artifact)
-    contents = describe(spec, stage, json.loads(report.read_text("utf-8")), records, size=size, sha256=sha256)
-    text = sbom(contents, license=spec.recipe.license, epoch=spec.epoch)
-    (work / f"{spec.name}.cdx.json").write_text(text, "utf-8")
-    (work / "entry.json").write_bytes(msgspec.json.encode(complete(contents, text)))
-    return f"{artifact.name}, {size / 1e6:.1f} MB"

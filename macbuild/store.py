@@ -19,7 +19,7 @@ from macbuild.files import atomic_path, os_errors, remove_tree, translate_oserro
 
 __all__ = ["Entry", "Store", "digest"]
 
-_FOLDERS = ("results", "locks", "partial", "records", "work")
+_FOLDERS = ("results", "locks", "partial", "records", "work", "build", "blocks", "verified", "zig")
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is the cache of macbuild.\n"
 
 
@@ -144,6 +144,16 @@ class Store:
             lock.release()
 
     @contextmanager
+    def kept(self, name: str, give_up: Callable[[], bool] = lambda: False) -> Iterator[Path]:
+        """Yield a folder that outlives the run, for one user at a time: what is in it may be used again or be gone."""
+        folder = self.root / "build" / name
+        with self.locked(f"build-{name}", give_up):
+            with os_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                os.utime(folder)
+            yield folder
+
+    @contextmanager
     def building(self, key: str, step: str) -> Iterator[Path]:
         """Yield an empty folder that becomes the result of the key if the block ends well.
 
@@ -166,6 +176,19 @@ class Store:
             raise translate_oserror(error, work) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+    def is_verified(self, sha256: str) -> bool:
+        """Whether a Mach-O file of this content was found to be validly signed."""
+        return os.path.exists(self._verified_path(sha256))  # noqa: PTH110 - as in `has`
+
+    def remember_verified(self, sha256: str) -> None:
+        """Note that a Mach-O file of this content is validly signed, which is a property of its bytes alone."""
+        path = self._verified_path(sha256)
+        with os_errors(path):
+            path.touch()
+
+    def _verified_path(self, sha256: str) -> Path:
+        return self.root / "verified" / sha256
 
     def record(self, step: str) -> Mapping[str, Any] | None:
         """Return the ingredients with which a step last succeeded, or None."""
@@ -205,10 +228,15 @@ class Store:
         for path in self.root.glob("work/*"):
             with self.locked(path.name):
                 remove_tree(path)
-        for path in self.root.glob("partial/*"):
-            with os_errors(path):
-                if path.lstat().st_mtime <= limit:
+        for path in self.root.glob("build/*"):
+            if _age_limit_passed(path, limit):
+                with self.locked(f"build-{path.name}"):
                     remove_tree(path)
+        for path in (*self.root.glob("partial/*"), *self.root.glob("verified/*"), *self.root.glob("blocks/*")):
+            if _age_limit_passed(path, limit):
+                remove_tree(path)
+        if _age_limit_passed(self.root / "zig", limit):
+            remove_tree(self.root / "zig")
         return gone
 
     def clean(self) -> int:
@@ -239,6 +267,14 @@ class Store:
         with os_errors(path), suppress(FileNotFoundError, NotADirectoryError):
             (path / "meta.json").unlink(missing_ok=True)
         remove_tree(path)
+
+
+def _age_limit_passed(path: Path, limit: float) -> bool:
+    """Whether something was last used before a time, in seconds since the epoch; what is gone was not."""
+    try:
+        return path.lstat().st_mtime <= limit
+    except FileNotFoundError:
+        return False
 
 
 def _read_tag(path: Path) -> str:

@@ -104,6 +104,25 @@ class Sample:
         recipe["releases"].append(release)
         self.write()
 
+    def add_built(self, name: str, files: Mapping[str, str], **recipe: Any) -> None:  # noqa: ANN401 - any part of a recipe
+        """Add a component of version 1.0 that is built from files in its folder."""
+        part: dict[str, Any] = {"minimum_macos": "14.0", **recipe.pop("slice", {})}
+        self.recipes[name] = {
+            "schema": 1,
+            "name": name,
+            "summary": f"The {name} plug-in",
+            "homepage": "https://example.org",
+            "license": "MIT",
+            "releases": [{"version": "1.0", "arm64": part, "x86_64": part}],
+            "build": {"inputs": list(files)},
+            **recipe,
+        }
+        for path, text in files.items():
+            target = self.root / "recipes" / name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        self.write()
+
     def sources(self, name: str, arch: str = "arm64", release: int = 0) -> list[dict[str, Any]]:
         """Return the sources of a release, to be changed before `write`."""
         found: list[dict[str, Any]] = self.recipes[name]["releases"][release][arch]["sources"]

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from macbuild.audit.graph import Graph
 from macbuild.audit.model import ExportRule
 from macbuild.audit.policy import Parameters
+from macbuild.audit.providers import Providers
 from macbuild.audit.tree import Slice, Tree
 
 __all__ = ["Check", "Claim", "Context", "Hit", "examples"]
@@ -36,6 +37,7 @@ class Context:
     claim: Claim
     parameters: Parameters
     exports: Mapping[str, ExportRule]
+    providers: Providers
 
     def linked(self) -> Iterator[Slice]:
         """Give the slices under audit that dyld loads: executables, dylibs and bundles."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -12,7 +13,7 @@ from macbuild.audit.system import find_system_library, is_system_path
 from macbuild.audit.tree import Slice, Tree
 from macbuild.macho.image import Dylib
 
-__all__ = ["Graph", "Kind", "Link", "Node", "build_graph", "expand"]
+__all__ = ["External", "Graph", "Kind", "Link", "Node", "build_graph", "expand"]
 
 Kind: TypeAlias = Literal["system", "inside", "external", "outside", "absolute", "missing"]
 Node: TypeAlias = tuple[str, str]
@@ -20,6 +21,28 @@ Node: TypeAlias = tuple[str, str]
 _LOADER = "@loader_path"
 _EXECUTABLE = "@executable_path"
 _RPATH = "@rpath/"
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """What other packages provide.
+
+    `globs` match the name of a dependency, or the path in the tree that it leads to. `folders` are the normalized names
+    of top-level folders that packages have which a wheel requires; they lie beside those of the tree once installed.
+    """
+
+    globs: tuple[str, ...] = ()
+    folders: frozenset[str] = frozenset()
+
+    def has(self, tree: Tree, name: str, places: Iterable[str]) -> bool:
+        """Whether a dependency comes from another package; `places` are the paths where it is looked for."""
+        places = list(places)
+        if any(fnmatchcase(text, glob) for glob in self.globs for text in (name, *places)):
+            return True
+        tops = {place.partition("/")[0] for place in places if "/" in place and not place.startswith(("/", "../"))}
+        return any(
+            re.sub(r"[-_.]+", "-", top).lower() in self.folders and tree.resolve(top)[0] == "missing" for top in tops
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +128,7 @@ class Graph:
         return {node: frozenset(above) for node, above in found.items()}
 
 
-def build_graph(tree: Tree, external: list[str]) -> Graph:
+def build_graph(tree: Tree, external: External) -> Graph:
     """Follow every dependency of the audited slices.
 
     Parameters
@@ -113,7 +136,7 @@ def build_graph(tree: Tree, external: list[str]) -> Graph:
     tree
         What was scanned.
     external
-        Globs on dependencies that other packages provide, on the name or on the path in the tree.
+        What other packages provide.
     """
     graph = Graph(tree, {})
     todo = [entry for entry in tree.slices() if entry.linked]
@@ -132,7 +155,7 @@ def build_graph(tree: Tree, external: list[str]) -> Graph:
     return graph
 
 
-def _borrow(graph: Graph, external: list[str]) -> None:
+def _borrow(graph: Graph, external: External) -> None:
     """Look again for what was not found, with the rpaths of the files that load each file, until nothing changes."""
     lacking = {node for node, links in graph.links.items() if any(_borrows(link) for link in links)}
     changed = bool(lacking)
@@ -153,7 +176,7 @@ def _borrows(link: Link) -> bool:
     return link.kind in {"missing", "outside"} and link.dylib.name.startswith((_RPATH, _EXECUTABLE))
 
 
-def _lend(tree: Tree, owner: Slice, link: Link, above: list[Slice], external: list[str]) -> Link:
+def _lend(tree: Tree, owner: Slice, link: Link, above: list[Slice], external: External) -> Link:
     if not _borrows(link):
         return link
     for loader in above:
@@ -163,7 +186,7 @@ def _lend(tree: Tree, owner: Slice, link: Link, above: list[Slice], external: li
     return link
 
 
-def _find(tree: Tree, dylib: Dylib, chain: list[Slice], external: list[str]) -> Link:
+def _find(tree: Tree, dylib: Dylib, chain: list[Slice], external: External) -> Link:
     """Look for a dependency of the first slice of a chain, in which each is loaded by the next."""
     if is_system_path(dylib.name):
         return Link(dylib, "system", dylib.name)
@@ -180,7 +203,7 @@ def _find(tree: Tree, dylib: Dylib, chain: list[Slice], external: list[str]) -> 
             return Link(dylib, "inside", place)
         kind = "outside" if where == "outside" else kind
         tried.append(tree.label(posixpath.normpath(candidate)))
-    if any(fnmatchcase(text, glob) for glob in external for text in (dylib.name, *tried)):
+    if external.has(tree, dylib.name, tried):
         return Link(dylib, "external", tried=tuple(tried))
     if dylib.name.startswith("/"):
         return Link(dylib, "absolute", tried=tuple(tried))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from macbuild.audit.context import Claim, Context, Hit
-from macbuild.audit.graph import build_graph
+from macbuild.audit.graph import External, build_graph
 from macbuild.audit.model import Exempted, Exemption, ExportRule, Finding, Report, Severity
 from macbuild.audit.policy import Policy, check_rule
+from macbuild.audit.providers import Providers, required_folders
 from macbuild.audit.rules import CHECKS
 from macbuild.audit.tree import Tree, scan
 from macbuild.errors import ArchiveError, UsageError
@@ -37,6 +39,8 @@ def audit_tree(
     exports: Mapping[str, ExportRule] | None = None,
     minimum_macos: str | None = None,
     verify_signatures: bool = True,
+    providers: Sequence[Path] = (),
+    requirements: Sequence[str] = (),
 ) -> Report:
     """Audit everything below a folder.
 
@@ -56,19 +60,27 @@ def audit_tree(
         The macOS that every slice must run on, as `14.0`; None asks nothing.
     verify_signatures
         Whether to compute the page hashes of signatures; that there is one is looked at anyhow.
+    providers
+        Dylibs, stubs (`.tbd`) or folders with such files. What the artifact takes from other packages is checked
+        against those of the same install name.
+    requirements
+        Other distributions that are required, as in `Requires-Dist`, beside what metadata of a wheel in the tree says.
+        A dependency that an rpath leads to in the top-level folder of such a distribution is provided by it.
 
     Raises
     ------
     UsageError
-        If `root` is no folder.
+        If `root` is no folder, or there is no such provider.
+    MachOError
+        If a provider is malformed.
     StoreError
         If something in it cannot be read.
     """
     if not root.is_dir():
         raise UsageError("is not a folder", where=root)
     claim = _explicit(archs, minimum_macos, Claim())
-    tree = scan(root, policy.parameters, verify_signatures=verify_signatures)
-    return _judge(str(root), tree, policy, claim, exemptions=exemptions, exports=exports)
+    terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers), tuple(requirements))
+    return _judge(str(root), scan(root, policy.parameters, verify_signatures=verify_signatures), terms)
 
 
 def audit_path(
@@ -80,6 +92,7 @@ def audit_path(
     exports: Mapping[str, ExportRule] | None = None,
     minimum_macos: str | None = None,
     verify_signatures: bool = True,
+    providers: Sequence[Path] = (),
 ) -> Report:
     """Audit a Mach-O file, a folder, a tarball or a wheel; archives are unpacked into a private temporary folder.
 
@@ -89,21 +102,22 @@ def audit_path(
     Raises
     ------
     UsageError
-        If there is nothing at `path`, or it is none of these.
+        If there is nothing at `path`, or it is none of these, or there is no such provider.
+    MachOError
+        If a provider is malformed.
     ArchiveError
         If the archive is damaged or hostile.
     StoreError
         If something cannot be read.
     """
     claim = _explicit(archs, minimum_macos, claim_of(path.name))
+    terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers))
     if path.is_dir():
         tree = scan(path, policy.parameters, verify_signatures=verify_signatures)
     elif not path.is_file():
         raise UsageError("there is no such file or folder", where=path)
     elif path.name.endswith((".tar.gz", ".tgz", ".whl")):
-        return _judge_archive(
-            path, policy, claim, exemptions=exemptions, exports=exports, verify_signatures=verify_signatures
-        )
+        return _judge_archive(path, terms, verify_signatures=verify_signatures)
     elif is_macho(path):
         real = path.resolve()
         root = Path(real.anchor)
@@ -112,18 +126,22 @@ def audit_path(
         tree.add(real.relative_to(root).as_posix())
     else:
         raise UsageError("is neither a Mach-O file, a folder, a .tar.gz nor a .whl", where=path)
-    return _judge(str(path), tree, policy, claim, exemptions=exemptions, exports=exports)
+    return _judge(str(path), tree, terms)
 
 
-def _judge_archive(
-    path: Path,
-    policy: Policy,
-    claim: Claim,
-    *,
-    exemptions: Iterable[Exemption],
-    exports: Mapping[str, ExportRule] | None,
-    verify_signatures: bool,
-) -> Report:
+@dataclass(frozen=True)
+class _Terms:
+    """What a tree is measured by, beside itself."""
+
+    policy: Policy
+    claim: Claim
+    exemptions: tuple[Exemption, ...]
+    exports: Mapping[str, ExportRule]
+    providers: Providers
+    requirements: tuple[str, ...] = ()
+
+
+def _judge_archive(path: Path, terms: _Terms, *, verify_signatures: bool) -> Report:
     from macbuild.fetch.unpack import unpack  # noqa: PLC0415 - archive formats, which recipes and folders do not need
 
     with tempfile.TemporaryDirectory(prefix="macbuild-audit-") as folder:
@@ -132,8 +150,7 @@ def _judge_archive(
         inside = list(root.iterdir())
         if not path.name.endswith(".whl") and len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink():
             root = inside[0]
-        tree = scan(root, policy.parameters, verify_signatures=verify_signatures)
-        return _judge(str(path), tree, policy, claim, exemptions=exemptions, exports=exports)
+        return _judge(str(path), scan(root, terms.policy.parameters, verify_signatures=verify_signatures), terms)
 
 
 def claim_of(name: str) -> Claim:
@@ -180,18 +197,12 @@ def _explicit(archs: frozenset[str] | None, minimum_macos: str | None, claim: Cl
     return Claim(wanted, {arch: max(packed, _ARM_MINIMUM) if arch != "x86_64" else packed for arch in names})
 
 
-def _judge(
-    path: str,
-    tree: Tree,
-    policy: Policy,
-    claim: Claim,
-    *,
-    exemptions: Iterable[Exemption],
-    exports: Mapping[str, ExportRule] | None,
-) -> Report:
-    graph = build_graph(tree, policy.parameters.external)
-    context = Context(tree, graph, claim, policy.parameters, exports or {})
-    accepted = [*exemptions, *policy.exemptions]
+def _judge(path: str, tree: Tree, terms: _Terms) -> Report:
+    policy = terms.policy
+    external = External(tuple(policy.parameters.external), required_folders(tree.root / tree.base, terms.requirements))
+    graph = build_graph(tree, external)
+    context = Context(tree, graph, terms.claim, policy.parameters, terms.exports, terms.providers)
+    accepted = [*terms.exemptions, *policy.exemptions]
     for entry in accepted:
         check_rule(entry.rule, f"exemption for {entry.file}")
     findings: list[Finding] = []

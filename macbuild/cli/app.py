@@ -24,8 +24,9 @@ _MODULES = {
     "audit": ("audit",),
     "lock": ("lock",),
     "doctor": ("doctor",),
+    "develop": ("test", "shell"),
 }
-_GROUPS = ("cache", "recipes", "macho")
+_GROUPS = ("cache", "recipes", "macho", "stubs")
 
 
 def application(first: str = "") -> typer.Typer:

@@ -28,12 +28,16 @@ def _audit(
     session: Session,
     path: Annotated[Path, typer.Argument(help="A Mach-O file, a folder, a .tar.gz or a .whl.")],
     *,
+    provider: Annotated[
+        list[Path] | None,
+        typer.Option("--provider", help="A dylib, a .tbd or a folder of them that it will be loaded with; repeatable."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
     """Audit Mach-O files: architecture, minimum macOS, rpaths, dependencies, symbols, signatures."""
     from macbuild.audit import audit_path, load_policy  # noqa: PLC0415 - other commands start without
 
-    report = audit_path(path, load_policy(session.settings.policy))
+    report = audit_path(path, load_policy(session.settings.policy), providers=provider or ())
     if json:
         session.print_json(report.to_json())
     else:

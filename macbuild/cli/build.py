@@ -18,7 +18,7 @@ from macbuild.plan import Plan
 
 __all__ = ["register"]
 
-_PLAN = ("arch", "deployment_target", "recipes", "lock", "offline", "skip_unreachable", "policy")
+_PLAN = ("arch", "deployment_target", "toolchain", "recipes", "lock", "offline", "skip_unreachable", "policy")
 _BUILD = (*_PLAN, "jobs", "dist", "mirrors", "keep_going")
 
 Components = Annotated[
@@ -47,11 +47,12 @@ def _build(
     components: Annotated[list[str], typer.Argument(metavar="NAME[@VERSION]...", help="Components to build.")],
     *,
     dry_run: DryRun = False,
+    no_pack: Annotated[bool, typer.Option("--no-pack", help="Stop at the stages and say where they are.")] = False,
     json: Json = False,
     report: Report = None,
 ) -> None:
     """Build some components and put their artifacts into dist/."""
-    _make(session, components, dry_run=dry_run, json=json, report=report)
+    _make(session, components, dry_run=dry_run, json=json, report=report, pack=not no_pack)
 
 
 def _plan(session: Session, components: Components = None, *, json: Json = False) -> None:
@@ -69,10 +70,10 @@ def _graph(
     typer.echo(show.graph(_planned(session, components or []), form), nl=False)
 
 
-def _planned(session: Session, components: list[str]) -> Plan:
+def _planned(session: Session, components: list[str], *, pack: bool = True) -> Plan:
     project = session.project
     unavailable: dict[str, MacbuildError] = {}
-    return project.planner(unavailable).plan(project.request(components))
+    return project.planner(unavailable).plan(project.request(components, pack=pack))
 
 
 def _show_plan(session: Session, plan: Plan, *, json: bool) -> None:
@@ -82,15 +83,17 @@ def _show_plan(session: Session, plan: Plan, *, json: bool) -> None:
         show.plan_table(session, plan)
 
 
-def _make(session: Session, components: list[str], *, dry_run: bool, json: bool, report: Path | None) -> None:
+def _make(
+    session: Session, components: list[str], *, dry_run: bool, json: bool, report: Path | None, pack: bool = True
+) -> None:
     if dry_run:
-        _show_plan(session, _planned(session, components), json=json)
+        _show_plan(session, _planned(session, components, pack=pack), json=json)
         return
     from macbuild.cli.progress import Recorder, subscribe  # noqa: PLC0415 - a dry run needs neither
 
     recorder = Recorder()
     with subscribe(session, recorder) as emit:
-        result = make(session.project, components, emit)
+        result = make(session.project, components, emit, pack=pack)
     if json:
         session.print_json(show.result_data(result))
     else:

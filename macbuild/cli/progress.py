@@ -112,19 +112,35 @@ class _Live:
             BarColumn,
             DownloadColumn,
             SpinnerColumn,
+            Task,
             TextColumn,
             TimeElapsedColumn,
             TransferSpeedColumn,
         )
         from rich.progress import Progress as Bars  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        class Amount(DownloadColumn):
+            """Bytes, or a plain count for a task that counts."""
+
+            def render(self, task: Task) -> Text:
+                if task.fields.get("counts"):
+                    return Text(f"{task.completed:.0f}/{task.total or 0:.0f}", style="progress.download")
+                return super().render(task)
+
+        class Speed(TransferSpeedColumn):
+            """Bytes a second; nothing for a task that counts."""
+
+            def render(self, task: Task) -> Text:
+                return Text() if task.fields.get("counts") else super().render(task)
 
         self.session = session
         self.bars: Bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
-            DownloadColumn(),
-            TransferSpeedColumn(),
+            Amount(),
+            Speed(),
             TimeElapsedColumn(),
             console=session.err,
             transient=True,
@@ -138,11 +154,14 @@ class _Live:
             if event.step not in self.tasks:
                 self.tasks[event.step] = self.bars.add_task(event.step, total=None)
             description = f"{event.step} {event.action}"
-            self.bars.update(self.tasks[event.step], completed=event.done, total=event.total, description=description)
+            task = self.tasks[event.step]
+            self.bars.update(
+                task, completed=event.done, total=event.total, description=description, counts=event.counts
+            )
         elif isinstance(event, StepFinished):
-            task = self.tasks.pop(event.step, None)
-            if task is not None:
-                self.bars.remove_task(task)
+            ended = self.tasks.pop(event.step, None)
+            if ended is not None:
+                self.bars.remove_task(ended)
             mark = {"built": "[green]✓[/green] ", "failed": "[red]✗[/red] "}.get(event.status)
             line = _line(event)
             if mark and line:

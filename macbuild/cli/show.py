@@ -102,8 +102,16 @@ def result_data(result: Result) -> dict[str, Any]:
         for row in result.made
     ]
     failed = [{"step": step, "error": str(error), "hint": error.hint} for step, error in result.failed.items()]
+    stages = {step: str(path) for step, path in result.stages.items()}
     left_out = [{"component": name, "reason": str(error)} for name, error in result.unreachable.items()]
-    return {"version": VERSION, "artifacts": made, "failed": failed, "left_out": left_out, "idle": result.idle}
+    return {
+        "version": VERSION,
+        "artifacts": made,
+        "failed": failed,
+        "left_out": left_out,
+        "stages": stages,
+        "idle": result.idle,
+    }
 
 
 def result_table(session: Session, result: Result) -> None:
@@ -117,6 +125,8 @@ def result_table(session: Session, result: Result) -> None:
         for row in result.made:
             table.add_row(*_cells(row))
         session.out.print(table)
+    for step, path in result.stages.items():
+        session.out.print(f"{step}: {path}", soft_wrap=True)
     if result.idle:
         session.say("Nothing to do: everything is up to date.")
 

@@ -21,7 +21,7 @@ from macbuild.macho.image import Image
 from macbuild.macho.rewrite import Edits, SlicePlan, plan_edits
 from macbuild.macho.sign import refresh, sign_private
 
-__all__ = ["Edits", "edit_file", "edit_private"]
+__all__ = ["Edits", "apply_plans", "edit_file", "edit_private"]
 
 
 def edit_file(path: Path, edits: Edits, *, output: Path | None = None, archs: frozenset[str] | None = None) -> bool:
@@ -63,7 +63,7 @@ def edit_file(path: Path, edits: Edits, *, output: Path | None = None, archs: fr
         return False
     with new_file(target, path) as temporary:
         shutil.copyfile(path, temporary)
-        _apply(temporary, plans)
+        apply_plans(temporary, plans)
     return bool(plans)
 
 
@@ -75,8 +75,7 @@ def edit_private(path: Path, edits: Edits, *, archs: frozenset[str] | None = Non
     """
     plans = _plan(path, edits, archs)
     if plans:
-        with os_errors(path):
-            _apply(path, plans)
+        apply_plans(path, plans)
     return bool(plans)
 
 
@@ -97,13 +96,26 @@ def _selected(file: MachOFile, archs: frozenset[str] | None) -> list[Image]:
     return [image for image in file.images if image.arch in archs]
 
 
-def _apply(path: Path, plans: Sequence[SlicePlan]) -> None:
+def apply_plans(path: Path, plans: Sequence[SlicePlan]) -> None:
+    """Do in place what was worked out for the slices of a private file, and make its signature good again.
+
+    A valid ad hoc signature is valid afterwards; any other signature is replaced by an ad hoc one, and a file that
+    was never signed stays so. The file is of no worth if this fails.
+
+    Raises
+    ------
+    MachOError, SignatureError
+        If it cannot be signed anew.
+    StoreError, NoSpaceError
+        If it cannot be written.
+    """
     with open_macho(path) as file:
         archs = file.archs if file.is_fat else ()
-    if archs and any(plan.size != plan.old_size for plan in plans):
-        _rebuild(path, archs, plans)
-    else:
-        _write(path, plans)
+    with os_errors(path):
+        if archs and any(plan.size != plan.old_size for plan in plans):
+            _rebuild(path, archs, plans)
+        else:
+            _write(path, plans)
 
 
 def _rebuild(path: Path, archs: Sequence[str], plans: Sequence[SlicePlan]) -> None:

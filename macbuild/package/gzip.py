@@ -3,6 +3,8 @@
 The input is cut into blocks of 1 MiB. Each is compressed as raw deflate data with the 32 KiB before it as dictionary
 and ends at a byte boundary (sync flush), so the blocks joined are one deflate stream in one gzip member. The number of
 threads decides only when a block is made, never where it begins. The header has no time, no name and no system.
+A segment of the stream begins with a block of its own without a dictionary, and so does what comes after it: its
+deflate data stands alone and can be used again (`macbuild.package.blocks`).
 
 The compressor is zlib-ng, pinned to the exact version in pyproject.toml, because Python's own zlib differs from build
 to build. zlib-ng promises no stable output between versions, but 2.3.3, the one inside that pin, gives the same
@@ -24,7 +26,6 @@ the size of `gzip -6` on libraries: the LibTorch tree gets 1.002 of it in 0.3 of
 from __future__ import annotations
 
 import collections
-import io
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -33,18 +34,19 @@ from typing import BinaryIO
 
 from zlib_ng import zlib_ng
 
-from macbuild.errors import IntegrityError
 from macbuild.files import os_errors
+from macbuild.package.blocks import Block, Segment
 
-__all__ = ["GzipReader", "GzipWriter", "gzip_stream"]
+__all__ = ["BLOCK", "GZIP_HEADER", "IDENTITY", "RAW", "WINDOW", "GzipWriter", "gzip_stream"]
 
 LEVEL = 7
 BLOCK = 1 << 20
 WINDOW = 1 << 15
 # Identification, method 8 (deflate), no flags, no time, no extra flags, system 255 (unknown): RFC 1952, section 2.3.
-_HEADER = bytes.fromhex("1f8b08000000000000ff")
-_RAW = -15
-_GZIP_ONLY = 31
+GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
+RAW = -15
+# What decides the deflate data of a segment besides its content; zlib-ng's own version counts, not its binding's.
+IDENTITY = f"zlib-ng {zlib_ng.ZLIBNG_RUNTIME_VERSION} level {LEVEL} block {BLOCK} window {WINDOW}"
 
 
 @contextmanager
@@ -74,15 +76,18 @@ class GzipWriter:
 
     def __init__(self, output: BinaryIO, pool: Executor, limit: int) -> None:
         self.size = 0
+        self.segments: list[Segment] = []
         self._output = output
         self._pool = pool
         self._limit = limit
-        self._pending: collections.deque[Future[tuple[bytes, int, int]]] = collections.deque()
+        self._pending: collections.deque[tuple[Segment | None, Future[tuple[bytes, int, int]]]] = collections.deque()
+        self._segment: Segment | None = None
         self._buffer = bytearray(WINDOW + BLOCK)
         self._dictionary = 0
         self._end = WINDOW
+        self._packed = 0
         self._crc = 0
-        self._write(_HEADER)
+        self._write(GZIP_HEADER)
 
     def write(self, data: bytes) -> None:
         """Add bytes to the stream."""
@@ -106,15 +111,42 @@ class GzipWriter:
         self.size += count
         return count
 
+    @contextmanager
+    def segment(self, sha256: str) -> Iterator[None]:
+        """Let what the block writes, a file of this sha256, stand alone in the stream and in `segments`."""
+        self._cut()
+        self._segment = Segment(sha256, self.size)
+        self.segments.append(self._segment)
+        yield
+        self._cut()
+        self._segment = None
+
+    def paste(self, sha256: str, block: Block, data: memoryview) -> None:
+        """Add a file of this sha256 by its deflate data, which was a segment of a stream like this one."""
+        self._cut()
+        self._collect(0)
+        segment = Segment(sha256, self.size, block.size, self._packed, len(data), block.crc, block)
+        self.segments.append(segment)
+        self.size += block.size
+        self._crc = zlib_ng.crc32_combine(self._crc, block.crc, block.size)
+        self._write(data)
+
     def finish(self) -> None:
         """Write the last block and the trailer."""
         self._submit(last=True)
         self._collect(0)
         self._write(struct.pack("<2I", self._crc, self.size & 0xFFFFFFFF))
 
+    def _cut(self) -> None:
+        """Let the next byte begin a block that does not look back."""
+        if self._end > WINDOW:
+            self._submit(last=False)
+        self._dictionary = 0
+
     def _submit(self, *, last: bool) -> None:
         block = self._buffer
-        self._pending.append(self._pool.submit(_deflate, block, self._dictionary, self._end, last=last))
+        future = self._pool.submit(_deflate, block, self._dictionary, self._end, last=last)
+        self._pending.append((self._segment, future))
         self._buffer = bytearray(WINDOW + BLOCK)
         self._buffer[:WINDOW] = memoryview(block)[-WINDOW:]
         self._dictionary = WINDOW
@@ -123,13 +155,20 @@ class GzipWriter:
 
     def _collect(self, limit: int) -> None:
         while len(self._pending) > limit:
-            data, crc, size = self._pending.popleft().result()
+            segment, future = self._pending.popleft()
+            data, crc, size = future.result()
             self._crc = zlib_ng.crc32_combine(self._crc, crc, size)
+            if segment is not None:
+                segment.at = segment.at or self._packed
+                segment.packed += len(data)
+                segment.size += size
+                segment.crc = zlib_ng.crc32_combine(segment.crc, crc, size)
             self._write(data)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         with os_errors(self._output.name):
             self._output.write(data)
+        self._packed += len(data)
 
 
 def _copy(data: memoryview, room: memoryview) -> int:
@@ -142,45 +181,7 @@ def _deflate(buffer: bytearray, dictionary: int, end: int, *, last: bool) -> tup
     """Compress the block at WINDOW, with `dictionary` bytes before it; return its deflate data, CRC and length."""
     with memoryview(buffer) as view, view[WINDOW:end] as block, view[WINDOW - dictionary : WINDOW] as before:
         compressor = zlib_ng.compressobj(
-            LEVEL, zlib_ng.DEFLATED, _RAW, zlib_ng.DEF_MEM_LEVEL, zlib_ng.Z_DEFAULT_STRATEGY, before
+            LEVEL, zlib_ng.DEFLATED, RAW, zlib_ng.DEF_MEM_LEVEL, zlib_ng.Z_DEFAULT_STRATEGY, before
         )
         data = compressor.compress(block) + compressor.flush(zlib_ng.Z_FINISH if last else zlib_ng.Z_SYNC_FLUSH)
         return data, zlib_ng.crc32(block), len(block)
-
-
-class GzipReader(io.BufferedIOBase):
-    """Read a gzip file of exactly one member and nothing after it; its CRC and length are checked at the end.
-
-    Parameters
-    ----------
-    file
-        An open file.
-
-    Raises
-    ------
-    IntegrityError
-        The data is damaged, cut off or followed by something.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._stream = zlib_ng.decompressobj(_GZIP_ONLY)
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to `size` bytes, fewer only at the end; the size must be given, because all may be very much."""
-        if size is None or size < 0:
-            raise io.UnsupportedOperation("read of unknown size")
-        parts = []
-        while size and not self._stream.eof:
-            data = self._stream.unconsumed_tail or self._file.read(BLOCK >> 3)
-            if not data:
-                raise IntegrityError("the gzip data is cut off", where=self._file.name)
-            try:
-                part = self._stream.decompress(data, size)
-            except zlib_ng.error as error:  # type: ignore[misc]  # its stub calls the class an instance
-                raise IntegrityError(f"the gzip data is damaged: {error}", where=self._file.name) from error
-            parts.append(part)
-            size -= len(part)
-        if self._stream.eof and (self._stream.unused_data or self._file.read(1)):
-            raise IntegrityError("something follows the gzip data", where=self._file.name)
-        return b"".join(parts)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from macbuild.data import Data, schema_of
+from macbuild.data import Data, from_json, from_plain, schema_of
 from macbuild.errors import ArchiveError, StoreError
 from macbuild.files import hash_file, os_errors
 from macbuild.package.tree import Entry, walk
@@ -72,10 +72,10 @@ class Platform(Data, frozen=True, kw_only=True):
 
 
 class Dependency(Data, frozen=True, kw_only=True):
-    """What an artifact needs at run time and does not hold: a system library by path, or another component."""
+    """What an artifact needs at run time and does not hold: a library of the system or of others, another component."""
 
     name: str
-    kind: Literal["system", "component"]
+    kind: Literal["system", "component", "external"]
     version: str | None = None
 
 
@@ -191,7 +191,7 @@ def complete(contents: Contents, sbom: str) -> ArtifactEntry:
     data = sbom.encode()
     sidecar = Sidecar(file=sbom_name(contents.file), size=len(data), sha256=hashlib.sha256(data).hexdigest())
     try:
-        return msgspec.convert(msgspec.to_builtins(contents) | {"sbom": msgspec.to_builtins(sidecar)}, ArtifactEntry)
+        return from_plain(msgspec.to_builtins(contents) | {"sbom": msgspec.to_builtins(sidecar)}, ArtifactEntry)
     except msgspec.ValidationError as error:
         raise ArchiveError(f"cannot be described in the manifest: {error}", where=contents.file) from error
 
@@ -258,10 +258,10 @@ def load_manifest(path: Path) -> Manifest:
         raise
     hint = "delete it and run again: it is written anew"
     try:
-        version = msgspec.json.decode(data, type=_Versioned).version
+        version = from_json(data, _Versioned).version
         if version != FORMAT:
             raise StoreError(f"is of version {version!r}, this macbuild writes {FORMAT}", where=path, hint=hint)
-        return msgspec.json.decode(data, type=Manifest)
+        return from_json(data, Manifest)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StoreError(f"is damaged: {error}", where=path, hint=hint) from error
 

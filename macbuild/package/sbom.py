@@ -21,7 +21,7 @@ _LIBRARIES = (".dylib", ".so")
 _PROGRAMS = "bin/"
 
 
-def sbom(contents: Contents, *, license: str, epoch: int) -> str:  # noqa: A002 - the word of the recipe and of SPDX
+def sbom(contents: Contents, *, license: str, epoch: int, embedded: bool = False) -> str:  # noqa: A002 - SPDX's word
     """Return the SBOM of an artifact: what it was made from, what it holds and what it needs.
 
     The document describes the artifact (with its sha256), each source with its package URL and sha256, each library
@@ -36,13 +36,16 @@ def sbom(contents: Contents, *, license: str, epoch: int) -> str:  # noqa: A002 
         Its licence: an SPDX identifier or expression where there is one, else a name.
     epoch
         The document's time, in seconds since 1970.
+    embedded
+        Whether the document goes into the artifact. It cannot tell the artifact's hash then, and needs not tell its
+        file name.
     """
     # The library takes 0.3 s to import, and most runs make no SBOM.
     from cyclonedx.model.bom import Bom, BomMetaData  # noqa: PLC0415
     from cyclonedx.model.tool import ToolRepository  # noqa: PLC0415
     from cyclonedx.output.json import JsonV1Dot6  # noqa: PLC0415
 
-    subject = _subject(contents, license)
+    subject = _subject(contents, license, embedded=embedded)
     parts = list(_parts(contents))
     metadata = BomMetaData(
         component=subject,
@@ -57,18 +60,18 @@ def sbom(contents: Contents, *, license: str, epoch: int) -> str:  # noqa: A002 
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
 
 
-def _subject(contents: Contents, license: str) -> Component:  # noqa: A002 - as above
+def _subject(contents: Contents, license: str, *, embedded: bool) -> Component:  # noqa: A002 - as above
     from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415 - as above
     from packageurl import PackageURL  # noqa: PLC0415
 
     target = contents.target
-    qualifiers = {"arch": target.arch, "os": target.os, "file_name": contents.file}
+    qualifiers = {"arch": target.arch, "os": target.os} | ({} if embedded else {"file_name": contents.file})
     return Component(
         name=contents.component,
         version=contents.component_version,
         type=ComponentType.LIBRARY,
-        bom_ref=contents.file,
-        hashes=_hashes(contents.sha256),
+        bom_ref=f"artifact/{contents.component}" if embedded else contents.file,
+        hashes=[] if embedded else _hashes(contents.sha256),
         licenses=[_license(license)],
         purl=PackageURL("generic", None, contents.component, contents.component_version, qualifiers),
         properties=_properties({"minimum_macos": contents.minimum_macos, "deployment_target": target.deployment}),
@@ -146,7 +149,8 @@ def _purl(source: SourceFile) -> PackageURL:
     """Return the package URL (github.com/package-url/purl-spec) of a source, by what its request says.
 
     Requests are those of `macbuild.fetch.sources`: `wheel NAME==VERSION TAGS`, `npm NAME@VERSION`, `git URL COMMIT`,
-    `url [file=NAME] URL...`, `file PATH`. The path of a local file says nothing to others and is left out.
+    `url [file=NAME] URL...`, `file PATH`; and `project NAME==VERSION` for source that comes with the recipe. The path
+    of a local file says nothing to others and is left out.
     """
     from packageurl import PackageURL  # noqa: PLC0415 - as above
 
@@ -154,6 +158,9 @@ def _purl(source: SourceFile) -> PackageURL:
     if source.provider == "wheel":
         name, _, version = words[0].partition("==")
         return PackageURL("pypi", None, name, version, {"file_name": source.file})
+    if source.provider == "project":
+        name, _, version = words[0].partition("==")
+        return PackageURL("generic", None, name, version, {"checksum": f"sha256:{source.sha256}"})
     if source.provider == "npm":
         path, _, version = words[0].rpartition("@")
         scope, _, name = path.rpartition("/")

@@ -9,16 +9,22 @@ from __future__ import annotations
 import hashlib
 import struct
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from macbuild.errors import IntegrityError
-from macbuild.files import atomic_path, os_errors
-from macbuild.package.gzip import GzipReader, GzipWriter, gzip_stream
+from macbuild.files import atomic_path, hash_file, os_errors
+from macbuild.package.blocks import BlockCache, Segment
+from macbuild.package.gunzip import GzipReader
+from macbuild.package.gzip import IDENTITY, GzipWriter, gzip_stream
 from macbuild.package.manifest import FileRecord, Mode
 from macbuild.package.tree import Entry, walk
 
-__all__ = ["pack", "verify_tarball"]
+__all__ = ["LARGE", "block_cache", "pack", "pack_verified", "verify_tarball"]
+
+# Files of so many bytes are segments of the stream, which may come from a cache.
+LARGE = 4 << 20
 
 _BLOCK = 512
 _RECORD = 20 * _BLOCK
@@ -30,6 +36,11 @@ _MODES: dict[int, Mode] = {0o644: "0644", 0o755: "0755"}
 _TYPES = {"file": b"0", "link": b"2", "folder": b"5"}
 
 
+def block_cache(folder: Path) -> BlockCache:
+    """Return the cache for `pack` in a folder of the store."""
+    return BlockCache(folder, IDENTITY)
+
+
 def pack(
     tree: Path,
     output: Path,
@@ -37,13 +48,15 @@ def pack(
     top: str,
     epoch: int,
     jobs: int,
+    records: Mapping[str, FileRecord] | None = None,
+    cache: BlockCache | None = None,
     progress: Callable[[int, int | None], None] | None = None,
-) -> None:
+) -> list[Segment]:
     """Write everything below a folder into a tar.gz, which appears whole or not at all.
 
     Entries are sorted by the bytes of their path, belong to user and group 0 without names, have mode 0755 (folders
     and what may be executed) or 0644, and one time. Links stay links, hard links become separate files; extended
-    attributes, quarantine among them, are not carried.
+    attributes, quarantine among them, are not carried. The bytes depend neither on `jobs` nor on `cache`.
 
     Parameters
     ----------
@@ -57,8 +70,17 @@ def pack(
         The time of all entries, in seconds since 1970.
     jobs
         Threads that compress. The result does not depend on it.
+    records
+        The records of the tree by path, if they are known; what is not among them is hashed when it is needed.
+    cache
+        Compressed forms of large files that were packed before.
     progress
         Called with the bytes packed and their sum.
+
+    Returns
+    -------
+    list[Segment]
+        Where the large files are, for `verify_tarball` and `BlockCache.keep`.
 
     Raises
     ------
@@ -76,16 +98,42 @@ def pack(
         stream.write(_headers(top, Entry("", "folder", 0o755), epoch))
         for entry in entries:
             stream.write(_headers(f"{top}/{entry.path}", entry, epoch))
-            for count in _contents(tree, entry, stream):
+            if entry.size >= LARGE:
+                sha256 = _sha256(tree, entry, (records or {}).get(entry.path))
+                counts = _large(tree, entry, sha256, stream, cache)
+            else:
+                counts = _contents(tree, entry, stream)
+            for count in counts:
                 done += count
                 if progress is not None:
                     progress(done, total)
+            stream.write(bytes(-entry.size % _BLOCK))
         stream.write(bytes(2 * _BLOCK))
         stream.write(bytes(-stream.size % _RECORD))
+    return stream.segments
+
+
+def _sha256(tree: Path, entry: Entry, record: FileRecord | None) -> str:
+    """Return the hash of a file from its record, or else by reading it."""
+    size, sha256 = hash_file(tree / entry.path) if record is None else (record.size, record.sha256)
+    if size != entry.size or sha256 is None:
+        raise _changed(tree, entry)
+    return sha256
+
+
+def _large(tree: Path, entry: Entry, sha256: str, stream: GzipWriter, cache: BlockCache | None) -> Iterator[int]:
+    """Put a large file into the stream as a segment, from the cache if it is there; yield the length of each part."""
+    with cache.open(sha256) if cache is not None else nullcontext() as found:
+        if found is not None and found[0].size == entry.size:
+            stream.paste(sha256, *found)
+            yield entry.size
+            return
+    with stream.segment(sha256):
+        yield from _contents(tree, entry, stream)
 
 
 def _contents(tree: Path, entry: Entry, stream: GzipWriter) -> Iterator[int]:
-    """Put a file's bytes and padding into the stream; yield the length of each part."""
+    """Put a file's bytes into the stream; yield the length of each part."""
     if entry.kind != "file":
         return
     left = entry.size
@@ -94,8 +142,11 @@ def _contents(tree: Path, entry: Entry, stream: GzipWriter) -> Iterator[int]:
             left -= count
             yield count
         if left or reader.read(1):
-            raise IntegrityError("changed while it was packed", where=tree / entry.path, hint="run again")
-    stream.write(bytes(-entry.size % _BLOCK))
+            raise _changed(tree, entry)
+
+
+def _changed(tree: Path, entry: Entry) -> IntegrityError:
+    return IntegrityError("changed while it was packed", where=tree / entry.path, hint="run again")
 
 
 def _headers(path: str, entry: Entry, epoch: int) -> bytes:
@@ -147,8 +198,35 @@ def _ustar(entry: Entry, kind: bytes, prefix: str, epoch: int) -> bytes:
     return header[:148] + b"%06o\0 " % sum(header) + header[156:]
 
 
-def verify_tarball(path: Path, expected: Mapping[str, FileRecord], *, top: str) -> None:
-    """Read a tar.gz again and compare every member with the records of the stage it was made from.
+def pack_verified(
+    tree: Path,
+    output: Path,
+    records: Sequence[FileRecord],
+    *,
+    top: str,
+    epoch: int,
+    jobs: int,
+    cache: BlockCache,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> None:
+    """Pack a tree, prove that the tarball holds what its records say, and keep the large files' compressed forms.
+
+    Parameters and errors are those of `pack` and `verify_tarball`.
+    """
+    expected = {record.path: record for record in records}
+    segments = pack(tree, output, top=top, epoch=epoch, jobs=jobs, records=expected, cache=cache, progress=progress)
+    verify_tarball(output, expected, top=top, segments=segments)
+    cache.keep(output, segments)
+
+
+def verify_tarball(
+    path: Path, expected: Mapping[str, FileRecord], *, top: str, segments: Sequence[Segment] = ()
+) -> None:
+    """Read a tar.gz again and prove that every member is what the records of its stage say.
+
+    All of it is read from the disk. A member is inflated and hashed, unless `pack` took its deflate data from the
+    cache: then that data is compared by sha256 with the entry, which was cut out of an artifact that this function had
+    inflated and found right. Either way the member inflates to the bytes with the sha256 of its record.
 
     Parameters
     ----------
@@ -158,6 +236,8 @@ def verify_tarball(path: Path, expected: Mapping[str, FileRecord], *, top: str) 
         The records by path below `top`, all of them.
     top
         Name of the one folder that everything must lie in.
+    segments
+        What `pack` returned; nothing of it is trusted. New ones are sealed for `BlockCache.keep`.
 
     Raises
     ------
@@ -167,16 +247,18 @@ def verify_tarball(path: Path, expected: Mapping[str, FileRecord], *, top: str) 
         It cannot be read.
     """
     seen: set[str] = set()
-    with os_errors(path), path.open("rb") as file:
-        stream = GzipReader(file)
+    places = {segment.start: segment for segment in segments}
+    with os_errors(path), path.open("rb", buffering=0) as file:
+        stream = GzipReader(file, segments)
         try:
-            with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
+            with tarfile.open(fileobj=stream, mode="r:") as archive:
                 for member in archive:
                     name = _name_below(path, top, member)
                     if name in seen:
                         raise IntegrityError("is there twice", where=f"{path}: {name}")
                     seen.add(name)
-                    _compare(f"{path}: {name}", archive, member, expected.get(name))
+                    segment = places.pop(member.offset_data, None) if member.size else None
+                    _compare(f"{path}: {name}", archive, member, expected.get(name), segment)
         except (tarfile.TarError, ValueError, EOFError) as error:
             raise IntegrityError(f"is no well-formed tar archive: {error}", where=path) from error
         while stream.read(_CHUNK):
@@ -184,6 +266,8 @@ def verify_tarball(path: Path, expected: Mapping[str, FileRecord], *, top: str) 
     for name in expected:
         if name not in seen:
             raise IntegrityError("is missing", where=f"{path}: {name}")
+    if places:
+        raise IntegrityError("has a segment that is no member", where=path)
 
 
 def _name_below(path: Path, top: str, member: tarfile.TarInfo) -> str:
@@ -192,7 +276,9 @@ def _name_below(path: Path, top: str, member: tarfile.TarInfo) -> str:
     return member.name[len(top) + 1 :]
 
 
-def _compare(where: str, archive: tarfile.TarFile, member: tarfile.TarInfo, record: FileRecord | None) -> None:
+def _compare(
+    where: str, archive: tarfile.TarFile, member: tarfile.TarInfo, record: FileRecord | None, segment: Segment | None
+) -> None:
     if member.isdir():
         if member.mode != 0o755 or record is not None:
             raise IntegrityError(f"is a folder of mode {member.mode:04o}", where=where)
@@ -202,7 +288,7 @@ def _compare(where: str, archive: tarfile.TarFile, member: tarfile.TarInfo, reco
     if member.issym():
         found = FileRecord(path=record.path, link=member.linkname)
     elif member.isreg():
-        found = _read(archive, member, record.path)
+        found = _found(archive, member, record.path, segment)
     else:
         raise IntegrityError("is neither a file, a folder nor a link", where=where)
     if found != record:
@@ -210,10 +296,23 @@ def _compare(where: str, archive: tarfile.TarFile, member: tarfile.TarInfo, reco
         raise IntegrityError(f"differs from the stage in {', '.join(wrong)}", where=where)
 
 
-def _read(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> FileRecord:
+def _found(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, segment: Segment | None) -> FileRecord:
+    """Return the record of a member by what was read of it, or compared if it is a segment from the cache."""
+    if segment is not None and segment.block is not None:
+        size, sha256 = segment.size, segment.sha256
+        if size != member.size:
+            raise IntegrityError("is longer or shorter than its cached data", where=path)
+    else:
+        size, sha256 = member.size, _read(archive, member)
+        if segment is not None and (segment.size, segment.sha256) != (size, sha256):
+            raise IntegrityError("differs from what was packed", where=path)
+    return FileRecord(path=path, size=size, sha256=sha256, mode=_MODES.get(member.mode))
+
+
+def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     reader = archive.extractfile(member)
     assert reader is not None
     digest = hashlib.sha256()
     while part := reader.read(_CHUNK):
         digest.update(part)
-    return FileRecord(path=path, size=member.size, sha256=digest.hexdigest(), mode=_MODES.get(member.mode))
+    return digest.hexdigest()

@@ -15,7 +15,7 @@ __all__ = ["SEEDS", "TARGETS", "Check", "load", "seeds"]
 Check: TypeAlias = Callable[[bytes], None]
 
 SEEDS = Path(__file__).parent / "seeds"
-TARGETS = ("audit", "data", "editor", "fat", "reader", "signer", "unpacker")
+TARGETS = ("audit", "data", "editor", "exports", "fat", "reader", "signer", "stub", "unpacker")
 
 
 def load(name: str) -> Check:

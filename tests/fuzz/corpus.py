@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.fuzz.archives import archives
 from tests.fuzz.common import CONTROL
-from tests.fuzz.machos import dylib, fat_files, signed, thin_images
+from tests.fuzz.machos import dylib, exporting, fat_files, signed, thin_images
 
 _RECIPE = """\
 schema = 1
@@ -120,6 +120,47 @@ def _data() -> dict[str, bytes]:
     return {name: text.encode() for name, text in texts.items()}
 
 
+def _exports() -> dict[str, bytes]:
+    names = {"_TRITONBACKEND_A": False, "_first": False, "_weak": True, "_zweak": True}
+    plain = b"\x51\x70\x00\x40_weak\0\x90\x40_zweak\0\x90"
+    coded = b"\x51\x40_weak\0\x70\x00\xc0\x02\x00\x60\x00\x40_zweak\0\x80\x78\xb0"
+    images = {
+        "weak": exporting(names, slots=["_weak", "_zweak"], weak=plain),
+        "weak-coded": exporting(names, slots=["_weak", "_weak", "_zweak"], weak=coded),
+        "signed": signed(exporting(names, slots=["_weak", "_zweak"], weak=plain)),
+        "bound-to-itself": exporting(names, bind=b"\x10\x40_first\0\x51\x70\x00\x90"),
+    }
+    others = ("bind-opcodes", "fat", "fixups-1", "looping-trie", "symbols", "truncated")
+    images |= {name: data for name, data in _machos().items() if name in others}
+    return {
+        **_with_control(bytes([0b00100001]), images),
+        **{f"all-{name}": data for name, data in _with_control(bytes(1), images).items() if "weak" in name},
+        **{f"kept-{name}": data for name, data in _with_control(bytes([0b01000000]), images).items() if "weak" in name},
+    }
+
+
+def _stub() -> dict[str, bytes]:
+    head = "--- !tapi-tbd\ntbd-version: 4\ntargets: [ arm64-macos, x86_64-macos ]\ninstall-name: '/usr/lib/a.dylib'\n"
+    entry = (
+        "  - targets: [ arm64-macos ]\n    symbols: [ _a, 'b$c',\n               \"_d\" ]\n    weak-symbols: [ _w ]\n"
+    )
+    texts = {
+        "head": head,
+        "exports": f"{head}current-version: 1.2\nexports:\n{entry}",
+        "everything": (
+            f"# comment\n{head}flags: [ x ]\nuuids:\n  - target: arm64-macos\n    value: 0\nreexported-libraries:\n"
+            f"  - targets: [ x86_64-macos ]\n    libraries: [ '/b' ]\nexports:\n{entry}{entry}reexports:\n{entry}"
+            "    objc-classes: [ A ]\n    objc-eh-types: [ A ]\n    objc-ivars: [ A._x ]\n"
+            f"    thread-local-symbols: [ _t ]\nundefineds:\n{entry}...\n{head}...\n"
+        ),
+        "version-3": "--- !tapi-tbd-v3\narchs: [ x86_64 ]\n",
+        "list-without-end": f"{head}exports:\n  - targets: [ arm64-macos",
+        "names-that-cannot-be-written": f"{head}exports:\n  - targets: [ arm64-macos ]\n    symbols: [ 'a\tb', '' ]\n",
+        "entry-without-targets": f"{head}exports:\n  - symbols: [ _a ]\n",
+    }
+    return {name: text.encode() for name, text in texts.items()}
+
+
 def _signer() -> dict[str, bytes]:
     images = _with_control(bytes([0b01001000, 0, 0x20, 0, 0, 0, 1, 9]), thin_images())
     forced = _with_control(bytes([0b10010001, 1, 0x20, 2, 0, 0, 1, 9]), {"unsigned": signed(dylib())})
@@ -144,8 +185,10 @@ _MAKERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "audit": _machos,
     "data": _data,
     "editor": _editor,
+    "exports": _exports,
     "fat": _fat,
     "reader": _machos,
     "signer": _signer,
+    "stub": _stub,
     "unpacker": _unpacker,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from macbuild.macho.sign import SignOptions, sign_bytes
 from tests import machobytes
@@ -81,6 +81,69 @@ def with_opcodes() -> bytes:
         fields += [at if part else 0, len(part)]
         at -= len(part)
     return attach(dylib(exports=()), bind + weak + lazy + trie, (0x80000022, *fields))
+
+
+def exporting(
+    names: Mapping[str, bool],
+    *,
+    slots: Sequence[str] = (),
+    weak: bytes = b"",
+    rebase: bytes = b"\x11\x20\x00\x58\x00",
+    bind: bytes = b"",
+    arch: str = "x86_64",
+) -> bytes:
+    """Return an unsigned image that exports names, by symbol table and trie; the value says whether one is weak.
+
+    `slots` are the names whose addresses the words at `slot_offset` hold, `weak` the weak bind opcodes. A zero byte in
+    `weak` or `rebase` that follows 0x20 or 0x70 stands for that offset. Each name has an indirect symbol.
+    """
+    values = {name: 0x100 + 0x10 * index for index, name in enumerate(names)}
+    text = b"".join(struct.pack("<Q", values[name]) for name in slots).ljust(64, b"\0")
+    image = machobytes.dylib(arch, exports=(), text=text, room=512)
+    image = image.replace(struct.pack("<2I", 0x80000033, 16), struct.pack("<2I", 0x2A, 16))
+    offset = slot_offset(image)
+    rows = [("_local", 0x0E, 0, 0x20), *((name, 0x0F, 0x80 * names[name], values[name]) for name in names)]
+    rows.append(("_puts", 0x01, 0x100, 0))
+    strings, table = b"\0", b""
+    for name, kind, desc, value in rows:
+        table += struct.pack("<IBBHQ", len(strings), kind, kind > 1, desc, value)
+        strings += name.encode() + b"\0"
+    indirect = struct.pack(f"<{len(rows) + 1}I", *range(len(rows)), 0x80000000)
+    parts = [_at(rebase, 0x20, offset), bind, _at(weak, 0x70, offset), b"", _plain_trie(names, values)]
+    parts = [part + bytes(-len(part) % 8) for part in parts]
+    at, fields = -1, []
+    for part in parts:
+        fields += [at if part else 0, len(part)]
+        at -= len(part)
+    symbols_at, indirect_at = at, at - len(table)
+    dynamic = [0, 1, 1, len(names), 1 + len(names), 1, *[0] * 6, indirect_at, len(rows) + 1, 0, 0, 0, 0]
+    return attach(
+        image,
+        b"".join(parts) + table + indirect + strings,
+        (0x80000022, *fields),
+        (0x2, symbols_at, len(rows), indirect_at - len(indirect), len(strings)),
+        (0xB, *dynamic),
+    )
+
+
+def slot_offset(image: bytes) -> int:
+    """Return where the section of an image of `exporting` starts, which is in its first segment."""
+    return int(struct.unpack_from("<I", image, 32 + 72 + 48)[0])
+
+
+def _at(opcodes: bytes, opcode: int, offset: int) -> bytes:
+    return opcodes.replace(bytes([opcode, 0]), bytes([opcode, offset & 0x7F | 0x80, offset >> 7]))
+
+
+def _plain_trie(names: Mapping[str, bool], values: Mapping[str, int]) -> bytes:
+    """Write a trie whose root has one edge per name, as no linker does; offsets take two bytes."""
+    child = 2 + sum(len(name) + 3 for name in names)
+    root, nodes = bytearray([0, len(names)]), b""
+    for name, weak in names.items():
+        place = child + len(nodes)
+        root += name.encode() + bytes([0, place & 0x7F | 0x80, place >> 7])
+        nodes += bytes([3, 4 * weak, values[name] & 0x7F | 0x80, values[name] >> 7, 0])
+    return bytes(root) + nodes if names else b""
 
 
 def with_fixups(form: int) -> bytes:

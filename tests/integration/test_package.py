@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from macbuild.files import hash_file
 from macbuild.package.dist import publish, published
 from macbuild.package.manifest import ArtifactEntry, FileRecord, complete, record_tree
 from macbuild.package.sbom import sbom
-from macbuild.package.tarball import pack, verify_tarball
+from macbuild.package.tarball import block_cache, pack, pack_verified, verify_tarball
 from tests.conftest import Wheels
 from tests.unit.test_package_dist import make_contents
 
@@ -75,6 +76,47 @@ def test_every_interpreter_setting_and_thread_count_gives_the_same_bytes(
         command = [sys.executable, "-c", code, str(tree), str(tmp_path / "x.tar.gz"), jobs]
         subprocess.run(command, check=True, cwd=ROOT, env=settings)
         assert hash_file(tmp_path / "x.tar.gz") == hash_file(artifact)
+
+
+def test_cache_of_compressed_blocks_changes_nothing_but_the_time(tree: Path, artifact: Path, tmp_path: Path) -> None:
+    cache, records, seconds = block_cache(tmp_path / "blocks"), record_tree(tree, 2), []
+    for _ in range(2):
+        started = time.monotonic()
+        pack_verified(tree, tmp_path / "x.tar.gz", records, top=TOP, epoch=315532800, jobs=2, cache=cache)
+        seconds.append(time.monotonic() - started)
+        assert hash_file(tmp_path / "x.tar.gz") == hash_file(artifact)
+    assert len(list(cache.folder.iterdir())) >= 1
+    assert seconds[1] < 0.7 * seconds[0]
+
+
+def test_runs_at_once_and_killed_ones_leave_a_good_cache(tree: Path, artifact: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from macbuild.package.manifest import record_tree; "
+        "from macbuild.package.tarball import block_cache, pack_verified; "
+        "tree, output, cache = Path(sys.argv[1]), Path(sys.argv[2]), block_cache(Path(sys.argv[3])); "
+        f"pack_verified(tree, output, record_tree(tree, 1), top={TOP!r}, epoch=315532800, jobs=1, cache=cache)"
+    )
+    outputs, blocks = [tmp_path / "a.tar.gz", tmp_path / "b.tar.gz"], tmp_path / "blocks"
+    chance = random.Random(5)
+
+    def run(kill_after: float | None) -> float:
+        started = time.monotonic()
+        lines = [[sys.executable, "-c", code, str(tree), str(output), str(blocks)] for output in outputs]
+        running = [subprocess.Popen(line, cwd=ROOT) for line in lines]
+        if kill_after is not None:
+            time.sleep(kill_after)
+            for process in running:
+                process.kill()
+        assert {process.wait() for process in running} <= ({0} if kill_after is None else {0, -signal.SIGKILL})
+        return time.monotonic() - started
+
+    duration = run(None)
+    for _ in range(2):
+        for path in blocks.iterdir():
+            path.unlink()
+        run(chance.uniform(0.4, 1) * duration)
+        run(None)
+        assert [hash_file(output) for output in outputs] == [hash_file(artifact)] * 2
 
 
 def test_size_is_that_of_gzip(tree: Path, artifact: Path, tmp_path: Path) -> None:

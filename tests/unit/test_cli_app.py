@@ -147,7 +147,7 @@ def test_debug_traceback_shows_where_and_keeps_the_exit_code(
     assert run(["plan", "missing", "--debug-traceback"]) == errors.PlanError.exit_code
     err = capsys.readouterr().err
     assert "Traceback" in err
-    assert "plan.py" in err
+    assert "planner.py" in err
 
 
 def classes(base: type[MacbuildError]) -> list[type[MacbuildError]]:
@@ -167,7 +167,7 @@ def test_the_exit_code_is_that_of_the_class(
 ) -> None:
     del sample
 
-    def fail(*_: object) -> Result:
+    def fail(*_: object, **__: object) -> Result:
         raise kind("it failed", where="there", hint="do this")
 
     monkeypatch.setattr("macbuild.cli.build.make", fail)
@@ -178,7 +178,7 @@ def test_the_exit_code_is_that_of_the_class(
 def test_an_interrupt_is_130(
     sample: Sample, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(*_: object) -> Result:
+    def interrupt(*_: object, **__: object) -> Result:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("macbuild.cli.build.make", interrupt)

@@ -54,6 +54,16 @@ def test_sbom_is_valid_cyclonedx_with_artifact_source_library_and_component(cont
     assert {item["name"] for item in data["metadata"]["tools"]["components"]} == {"macbuild", "zlib-ng"}
 
 
+def test_sbom_inside_an_artifact_does_not_depend_on_its_hash_or_name(contents: Contents) -> None:
+    text = sbom(contents, license="MIT", epoch=0, embedded=True)
+    other = msgspec.structs.replace(contents, sha256="0" * 64, size=0, file="other.whl")
+    assert sbom(other, license="MIT", epoch=0, embedded=True) == text
+    subject = load(text)["metadata"]["component"]
+    assert "hashes" not in subject
+    assert subject["purl"] == "pkg:generic/x@1.2.3?arch=arm64&os=macos"
+    assert {item["ref"] for item in load(text)["dependencies"]} >= {subject["bom-ref"]}
+
+
 def test_sbom_depends_on_the_artifact_and_the_epoch_alone(contents: Contents) -> None:
     first = sbom(contents, license="MIT", epoch=0)
     assert sbom(contents, license="MIT", epoch=0) == first
@@ -96,6 +106,7 @@ def test_licence_may_be_an_expression_or_a_name(
             "git https://example.org/a/repo.git " + "1" * 40,
             f"pkg:generic/repo@{'1' * 40}?vcs_url=git%2Bhttps://example.org/a/repo.git%40{'1' * 40}",
         ),
+        ("project", "project x==1.2.3", f"pkg:generic/x@1.2.3?checksum=sha256:{'cd' * 32}"),
         ("file", "file /home/me/secret/f.zip", f"pkg:generic/f.zip?checksum=sha256:{'cd' * 32}"),
     ],
 )

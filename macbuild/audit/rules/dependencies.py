@@ -20,7 +20,9 @@ def _dependencies(context: Context) -> Iterator[Hit]:
                 yield from _system(entry, link)
             elif link.kind == "inside":
                 yield from _inside(context, entry, link)
-            elif link.kind != "external":
+            elif link.kind == "external":
+                yield from _external(context, entry, link)
+            else:
                 yield _lost(entry, link)
 
 
@@ -54,13 +56,33 @@ def _inside(context: Context, entry: Slice, link: Link) -> Iterator[Hit]:
     if link.lender is not None:
         message = f"{name} is found only if {context.tree.label(link.lender)} was loaded first, by its rpaths"
         yield Hit("borrowed-rpath", entry.path, entry.arch, message, "macbuild macho edit --add-rpath @loader_path/...")
-    provided = target.id.compatibility_version if target.id is not None else None
-    if provided is not None and link.dylib.compatibility_version > provided:
+    if target.id is not None:
+        yield from _version(entry, link, target.id.compatibility_version, "the tree")
+
+
+def _version(entry: Slice, link: Link, provided: int, where: str) -> Iterator[Hit]:
+    asked = link.dylib.compatibility_version
+    if asked > provided:
         message = (
-            f"{name} is asked for with compatibility version {format_version(link.dylib.compatibility_version)}, "
-            f"the tree has {format_version(provided)}"
+            f"{link.dylib.name} is asked for with compatibility version {format_version(asked)}, "
+            f"{where} has {format_version(provided)}"
         )
         yield Hit("dependency-version", entry.path, entry.arch, message, "link against the library that is shipped")
+
+
+def _external(context: Context, entry: Slice, link: Link) -> Iterator[Hit]:
+    name = link.dylib.name
+    provider = context.providers.get(name, entry.arch)
+    archs = context.providers.archs(name)
+    if provider is None and archs:
+        message = f"what provides {name} has {', '.join(archs)} only"
+        yield Hit("dependency-slice", entry.path, entry.arch, message, f"provide its {entry.arch} slice")
+        return
+    if provider is not None:
+        yield from _version(entry, link, provider.compatibility, provider.path.name)
+    if provider is None or context.providers.offers(provider) is None:
+        message = f"{name} comes with another package, its symbols were not checked"
+        yield Hit("unchecked-provider", entry.path, entry.arch, message, "macbuild audit --provider FILE-OR-FOLDER")
 
 
 def _system(entry: Slice, link: Link) -> Iterator[Hit]:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from macbuild.audit.context import Check, Context, Hit, examples
-from macbuild.audit.graph import Node
+from macbuild.audit.graph import Link, Node
 from macbuild.audit.policy import NameSet
 from macbuild.audit.tree import Slice
 from macbuild.macho.constants import LC
 from macbuild.macho.symbols import FLAT_LOOKUP, MAIN_EXECUTABLE
+from macbuild.target import format_version, pack_version
+from macbuild.toolchain.evidence import Evidence, load_evidence
 
 __all__ = ["CHECKS"]
 
@@ -63,23 +65,37 @@ def _undefined(context: Context) -> Iterator[Hit]:
     offers: dict[Node, frozenset[bytes] | None] = {}
     for entry in context.linked():
         links = context.graph.links[entry.path, entry.arch]
-        wanted: dict[int, set[bytes]] = defaultdict(set)
-        for name, ordinal, weak in entry.imports:
-            if ordinal > 0 and not weak:
-                wanted[ordinal].add(name)
-        for ordinal, names in sorted(wanted.items()):
+        for ordinal, names in sorted(_wanted(entry).items()):
             if ordinal > len(links):
                 message = f"{examples(names)} bound to dependency {ordinal} of {len(links)}"
                 yield Hit("undefined-symbol", entry.path, entry.arch, message, "link the file again")
                 continue
             link = links[ordinal - 1]
-            if link.kind != "inside" or link.dylib.weak:
-                continue
-            offered = _offered(context, (link.place or "", entry.arch), offers)
+            offered = None if link.dylib.weak else _linked(context, link, entry.arch, offers)
             lacking = names - offered if offered is not None else set()
             if lacking:
                 message = f"{link.dylib.name} does not export {examples(lacking)}"
-                yield Hit("undefined-symbol", entry.path, entry.arch, message, "link against the library in the tree")
+                where = "in the tree" if link.kind == "inside" else "that will be loaded"
+                yield Hit("undefined-symbol", entry.path, entry.arch, message, f"link against the library {where}")
+
+
+def _wanted(entry: Slice) -> dict[int, set[bytes]]:
+    """Return the symbols that must be there, by the number of the dependency that they are bound to."""
+    wanted: dict[int, set[bytes]] = defaultdict(set)
+    for name, ordinal, weak in entry.imports:
+        if ordinal > 0 and not weak:
+            wanted[ordinal].add(name)
+    return wanted
+
+
+def _linked(
+    context: Context, link: Link, arch: str, known: dict[Node, frozenset[bytes] | None]
+) -> frozenset[bytes] | None:
+    """Return what a dependency offers; None if it is not known."""
+    if link.kind == "inside":
+        return _offered(context, (link.place or "", arch), known)
+    provider = context.providers.get(link.dylib.name, arch) if link.kind == "external" else None
+    return None if provider is None else context.providers.offers(provider)
 
 
 def _offered(context: Context, node: Node, known: dict[Node, frozenset[bytes] | None]) -> frozenset[bytes] | None:
@@ -91,11 +107,38 @@ def _offered(context: Context, node: Node, known: dict[Node, frozenset[bytes] | 
     names: frozenset[bytes] | None = None if entry is None else entry.exports.names
     for link in context.graph.links.get(node, ()):
         if names is not None and link.dylib.cmd == LC.REEXPORT_DYLIB:
-            inside = link.kind == "inside"
-            more = _offered(context, (link.place or "", node[1]), known) if inside else None
+            more = _linked(context, link, node[1], known)
             names = None if more is None else names | more
     known[node] = names
     return names
+
+
+def _system(context: Context) -> Iterator[Hit]:
+    evidence = load_evidence()
+    for entry in context.linked():
+        links = context.graph.links[entry.path, entry.arch]
+        for ordinal, names in sorted(_wanted(entry).items()):
+            link = links[ordinal - 1] if ordinal <= len(links) else None
+            if link is None or link.kind != "system" or link.dylib.weak or entry.build is None:
+                continue
+            library = evidence.get(link.place or "")
+            if library is not None:
+                yield from _newer(entry, library, names, entry.build.minos)
+
+
+def _newer(entry: Slice, library: Evidence, names: set[bytes], minimum: int) -> Iterator[Hit]:
+    """Tell which symbols of a system library the minimum macOS may not have, by the macOS that has them for sure."""
+    found: dict[str, set[bytes]] = defaultdict(set)
+    for name in names:
+        lowest = library.lowest(name.decode("utf-8", "surrogateescape"), entry.arch)
+        if lowest is None or pack_version(lowest) > minimum:
+            found[lowest or ""].add(name)
+    mend = "do without it, or raise the deployment target; macbuild stubs show SYMBOL tells the evidence"
+    for lowest, lacking in sorted(found.items()):
+        since = f" before macOS {lowest}; the file says {format_version(minimum)}" if lowest else ""
+        have = "has" if len(lacking) == 1 else "have"
+        message = f"{examples(lacking)} {have} no evidence in {library.install_name}{since}"
+        yield Hit("system-symbol", entry.path, entry.arch, message, mend)
 
 
 def _flat(context: Context) -> Iterator[Hit]:
@@ -118,4 +161,4 @@ def _build_paths(context: Context) -> Iterator[Hit]:
             yield Hit("build-path", entry.path, entry.arch, message, "compile with -ffile-prefix-map=OLD=NEW")
 
 
-CHECKS: tuple[Check, ...] = (_component_exports, _banned_exports, _undefined, _flat, _build_paths)
+CHECKS: tuple[Check, ...] = (_component_exports, _banned_exports, _undefined, _system, _flat, _build_paths)

@@ -1,0 +1,85 @@
+"""`macbuild stubs`: collect the evidence which macOS has which symbol, look at it, and write stubs to link against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from macbuild.cli.options import command
+from macbuild.cli.session import Session
+from macbuild.errors import UsageError
+from macbuild.target import detect_host
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Stubs of macOS libraries, by evidence out of published wheels.")
+
+_Evidence = Annotated[
+    Path | None,
+    typer.Option("--evidence", metavar="FOLDER", help="Folder of the evidence (default: macbuild's own)."),
+]
+
+
+@command(app, "collect")
+def collect(
+    session: Session,
+    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL...", help="Wheels for macOS, or folders with some.")],
+    *,
+    library: Annotated[
+        list[str] | None,
+        typer.Option("--library", metavar="NAME", help="Install name of a library to collect too. Repeatable."),
+    ] = None,
+    evidence: _Evidence = None,
+) -> None:
+    """Add what the imports of published wheels prove: each symbol with the lowest macOS that needs it."""
+    from macbuild.toolchain.evidence_collect import collect as run  # noqa: PLC0415 - `macbuild --help` needs it not
+
+    done = run(wheels, evidence, library or [])
+    session.say(
+        f"{done.images} images of {done.wheels} wheels read, {done.skipped} passed over: "
+        f"{done.added} symbols added, {done.lowered} seen on a lower macOS"
+    )
+
+
+@command(app, "show", ("arch",))
+def show(
+    session: Session,
+    symbol: Annotated[str, typer.Argument(help="Name as the linker has it, as _malloc or __Znwm.")],
+    *,
+    evidence: _Evidence = None,
+) -> None:
+    """Show the evidence for a symbol: library, architecture, lowest macOS, the SDK and the wheel that it comes from."""
+    from macbuild.toolchain.evidence import ARCHS, load_evidence  # noqa: PLC0415 - as above
+
+    archs = [session.settings.arch] if session.settings.arch in ARCHS else ARCHS
+    found = False
+    for name, library in load_evidence(evidence).items():
+        for arch in archs:
+            claim = library.claim(symbol, arch)
+            if claim is not None:
+                found = True
+                weak = ", weak" if symbol in library.weak else ""
+                sdk = "" if claim.sdk == "0.0" else f"SDK {claim.sdk}, "
+                typer.echo(f"{name}  {arch}  macOS {claim.macos}{weak}  ({sdk}{claim.wheel})")
+    if not found:
+        raise UsageError(f"no evidence for {symbol}", hint="macbuild stubs collect WHEEL... adds what a wheel proves")
+
+
+@command(app, "write", ("arch", "deployment_target"))
+def write(
+    session: Session,
+    folder: Annotated[Path, typer.Argument(help="Folder for the stubs; made if missing.")],
+    *,
+    evidence: _Evidence = None,
+) -> None:
+    """Write a .tbd file for each library, with the symbols that the deployment target has by evidence."""
+    from macbuild.toolchain.evidence import write_stubs  # noqa: PLC0415 - as above
+
+    deployment = session.settings.deployment_target
+    if deployment is None:
+        raise UsageError("no deployment target", hint="give --deployment-target, as 14.0")
+    arch = session.settings.arch or detect_host().default_arch
+    stubs = write_stubs(folder, arch, deployment, evidence)
+    session.say(f"{folder}: {len(stubs)} stubs for {arch}, macOS {deployment}")

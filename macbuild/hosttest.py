@@ -1,0 +1,129 @@
+"""Test a component on the machine at hand: its own tests by CTest, then pytest against a real server that loads it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from macbuild.cmake import find_cmake
+from macbuild.compile import build_for_host
+from macbuild.data import nearest
+from macbuild.errors import PlanError, TestsFailedError, ToolError
+from macbuild.events import Emit
+from macbuild.plan import Plan
+from macbuild.project import Project
+from macbuild.recipe import Recipe
+from macbuild.run import build
+
+__all__ = ["Suite", "prepare_tests"]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A test program that is ready to be run, and the variables that it needs besides those of macbuild."""
+
+    component: str
+    command: Sequence[str]
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Run it; what it prints goes to where macbuild's output does. A failure is a `TestsFailedError`."""
+        code = subprocess.run(self.command, env={**os.environ, **self.environ}, check=False).returncode
+        if code != 0:
+            program = " ".join(self.command[:3]) if self.command[0] == sys.executable else Path(self.command[0]).name
+            raise TestsFailedError(f"{program} ended with {code}", where=self.component, hint="what failed is above")
+
+
+def prepare_tests(
+    project: Project, name: str, emit: Emit, *, sanitize: str, server: Path | None, arguments: Sequence[str]
+) -> list[Suite]:
+    """Build a component for the machine at hand and make its tests ready.
+
+    Parameters
+    ----------
+    project
+        Where everything is, and the settings.
+    name
+        The component.
+    emit
+        Receives events.
+    sanitize
+        Sanitizers to build with, as `address,undefined`; none if empty.
+    server
+        A folder with `bin/tritonserver`, instead of the one that the recipe names.
+    arguments
+        For pytest.
+
+    Raises
+    ------
+    PlanError
+        If there is no such component, or nothing to test in it.
+    ToolError
+        If a Python package that the tests need is not installed.
+    BuildError
+        If it does not compile.
+    """
+    recipe = project.recipes.get(name)
+    if recipe is None:
+        raise PlanError(f"there is no recipe {name!r}", hint=nearest(name, list(project.recipes)))
+    if recipe.build is None:
+        raise PlanError("is repackaged, so there is nothing to build and test", where=name)
+    roots = {needed: _python_package(package) for needed, package in recipe.build.python_packages.items()}
+    source = project.recipes_folder / name
+    context = project.context(emit)
+    built = build_for_host(name, source, roots, recipe.build.definitions, context, sanitize=sanitize)
+    program = find_cmake().with_name("ctest")
+    ctest = Suite(name, [str(program), "--test-dir", str(built.build_folder), "--output-on-failure"])
+    if recipe.test is None:
+        return [ctest]
+    tree = server or _server(project, recipe, emit)
+    environ = {"MACBUILD_TEST_BACKENDS": str(built.stage / "backends"), "MACBUILD_TEST_SERVER": str(tree)}
+    if sanitize:
+        environ["MACBUILD_TEST_PRELOAD"] = os.pathsep.join(_runtimes(sanitize))
+    return [ctest, Suite(name, [sys.executable, "-m", "pytest", str(source / "tests"), *arguments], environ)]
+
+
+def _python_package(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    if not places:
+        hint = f"install it beside macbuild: pip install {package}, or 'macbuild[test]' for all that tests need"
+        raise ToolError(f"the Python package {package} is not installed", where=sys.executable, hint=hint)
+    return Path(places[0])
+
+
+def _server(project: Project, recipe: Recipe, emit: Emit) -> Path:
+    """Return the tree of the server that the recipe names, fetched and unpacked into the store."""
+    assert recipe.test is not None
+    name = recipe.test.server
+    if (project.host.system, project.host.arch) != ("Linux", "x86_64"):
+        raise PlanError(f"{name} runs on Linux x86_64 only", where=recipe.name, hint="give a server with --server")
+    outcome = build(lambda lost: project.planner(lost).linux_stage(name), project.context(emit), keep_going=False)
+    for error in outcome.errors.values():
+        raise error
+    return _goal(project, outcome.plan)
+
+
+def _goal(project: Project, plan: Plan) -> Path:
+    (goal,) = plan.goals
+    return project.store.path(plan.steps[goal].key) / "stage"
+
+
+def _runtimes(sanitize: str) -> list[str]:
+    """Return the sanitizers' runtimes of the host's compiler, for programs that load what is built with them."""
+    compiler = os.environ.get("CXX", "c++")
+    names = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
+    found = []
+    for name in sanitize.split(","):
+        command = [compiler, f"-print-file-name={names.get(name, name)}"]
+        path = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        if not Path(path).is_absolute():
+            hint = "use address, undefined or thread"
+            raise ToolError(f"{compiler} has no runtime of the {name} sanitizer", hint=hint)
+        found.append(path)
+    return found

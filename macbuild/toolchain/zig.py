@@ -1,0 +1,172 @@
+"""zig as the compiler for macOS, on any host and without an SDK: its headers, the system libraries by their stubs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from macbuild.config import bundled
+from macbuild.errors import ToolError
+from macbuild.events import Note
+from macbuild.files import os_errors, remove_tree
+from macbuild.target import Target
+from macbuild.toolchain.model import Name, PrepareContext, Prepared, digest_files, prefix_maps
+
+if TYPE_CHECKING:  # a plan needs only the identity, at once
+    from macbuild.toolchain.driver import Driver
+    from macbuild.toolchain.sysroot import Sysroot
+
+__all__ = ["ZigToolchain", "find_zig"]
+
+_HERE = Path(__file__).parent
+_CODE = (
+    "zig.py",
+    "driver.py",
+    "files.py",
+    "flags.py",
+    "flags.toml",
+    "exportlists.py",
+    "link.py",
+    "model.py",
+    "sysroot.py",
+)
+_CMAKE = ("zig.cmake", "darwin.cmake", "rules.cmake")
+# zig predefines 0; the annotations make a symbol that the target does not have an error of the compiler.
+_ANNOTATED = (
+    "-U_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS",
+    "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",
+)
+# zig adds undefined-behaviour traps unless told otherwise, which a project's own flags still can.
+_COMPILE = ("-fno-sanitize=undefined", "-Wno-unknown-warning-option", "-Wno-unused-command-line-argument")
+_LINK = ("-g0", "-Wl,-headerpad,0x1000", "-Wl,-dead_strip", "-Wl,-dead_strip_dylibs", "-Wl,-S")
+# What would tell CMake about the machine that builds, and the strip of another format.
+_HIDDEN = ("brew", "strip", "sw_vers", "xcode-select", "xcrun")
+_WARM_C = '#include <stdio.h>\nint macbuild_warm(void) { return puts(""); }\n'
+_WARM_CXX = "#include <string>\nint *macbuild_warm(const std::string &text) { return new int(text.empty()); }\n"
+
+
+def find_zig() -> tuple[Path, str]:
+    """Return the zig of the `ziglang` package of this Python, and its version.
+
+    Raises
+    ------
+    ToolError
+        The package is not installed.
+    """
+    spec = find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        hint = "python -m pip install ziglang"
+        raise ToolError("the compiler zig is missing: no package ziglang", where="zig", hint=hint)
+    folder = Path(spec.origin).parent
+    for entry in sorted(folder.parent.glob("ziglang-*.dist-info")):
+        return folder / "zig", entry.name.removesuffix(".dist-info").partition("-")[2]
+    raise ToolError("the package ziglang does not say its version", where=folder)
+
+
+@dataclass(frozen=True)
+class ZigToolchain:
+    """zig for one thin target."""
+
+    target: Target
+
+    @property
+    def name(self) -> Name:
+        """Return `zig`."""
+        return "zig"
+
+    @cached_property
+    def _zig(self) -> tuple[Path, str]:
+        return find_zig()
+
+    @cached_property
+    def identity(self) -> str:
+        """Compiler version, target, and digests of the driver and of the evidence for the stubs."""
+        data = bundled("cmake")
+        code = digest_files([*(_HERE / name for name in _CODE), *(data / name for name in _CMAKE)])
+        stubs = digest_files(sorted((data / "stubs").glob("*.toml")))
+        return f"zig {self._zig[1]} {self.target} driver {code} stubs {stubs}"
+
+    def describe(self) -> str:
+        """Return compiler and target."""
+        return f"zig {self._zig[1]} for {self.target}"
+
+    def prepare(self, folder: Path, context: PrepareContext) -> Prepared:
+        """Write drivers, stubs and toolchain file, and warm zig up once for this target."""
+        from macbuild.toolchain.driver import install_driver  # noqa: PLC0415 - a plan needs only the identity
+        from macbuild.toolchain.files import write_toolchain  # noqa: PLC0415 - the same
+        from macbuild.toolchain.sysroot import write_sysroot  # noqa: PLC0415 - the same
+
+        sysroot = write_sysroot(folder / "sysroot", self.target.arch, self.target.deployment)
+        driver = self._driver(context, sysroot)
+        c, cxx = install_driver(folder / "bin", driver)
+        self._warm_up(c, cxx, context)
+        variables = {
+            "MACBUILD_ARCH": self.target.arch,
+            "MACBUILD_DEPLOYMENT": self.target.deployment,
+            "MACBUILD_STUBS": sysroot.folder,
+            "MACBUILD_C": c,
+            "MACBUILD_CXX": cxx,
+        }
+        zig = str(self._zig[0])
+        programs = {"ar": [zig, "ar"], "ranlib": [zig, "ranlib"]}
+        file, path = write_toolchain(folder, "zig", variables, programs=programs, hidden=_HIDDEN)
+        return Prepared("zig", self.identity, file, {"PATH": str(path), **driver.environ}, c, cxx).save(folder)
+
+    def _driver(self, context: PrepareContext, sysroot: Sysroot) -> Driver:
+        from macbuild.toolchain.driver import Driver  # noqa: PLC0415 - a plan needs only the identity
+        from macbuild.toolchain.flags import System, load_rules  # noqa: PLC0415 - the same
+
+        zig = str(self._zig[0])
+        triple = f"{'aarch64' if self.target.arch == 'arm64' else 'x86_64'}-macos.{self.target.deployment}"
+        maps = prefix_maps({str(self._zig[0].parent): "zig", **context.paths})
+        flags = ["-target", triple, *_COMPILE, *maps]
+        return Driver(
+            title=self.describe(),
+            c=[zig, "cc", *flags],
+            cxx=[zig, "c++", *flags, *_ANNOTATED],
+            link=[zig, "cc", "-target", triple, *_LINK],
+            # As C, because `zig c++` would put a C++ library of its own into the result.
+            link_cxx=[zig, "cc", "-target", triple, *_LINK],
+            environ={"ZIG_GLOBAL_CACHE_DIR": str(context.cache), "ZIG_LOCAL_CACHE_DIR": str(context.cache)},
+            rules=load_rules("zig", foreign=context.foreign),
+            system=System(self.target.arch, sysroot.libcxx, sysroot.libraries, sysroot.frameworks),
+            deployment=self.target.deployment,
+        )
+
+    def _warm_up(self, c: Path, cxx: Path, context: PrepareContext) -> None:
+        """Let zig build its runtime for the target once, before many calls of it would all do so (measured: 14 s)."""
+        import fcntl  # noqa: PLC0415 - a plan needs only the identity
+        import hashlib  # noqa: PLC0415 - the same
+
+        mark = hashlib.sha256(f"{self._zig[1]} {self.target}".encode()).hexdigest()[:16]
+        stamp = context.cache / f"macbuild-warm-{mark}"
+        with os_errors(context.cache):
+            context.cache.mkdir(parents=True, exist_ok=True)
+            if stamp.exists():
+                return
+            with (context.cache / "macbuild-warm.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not stamp.exists():
+                    context.emit(Note("info", f"warming up {self.describe()}: once, up to a minute"))
+                    self._compile_samples(c, cxx, context.cache / f"macbuild-warm-{mark}-{os.getpid()}")
+                    stamp.touch()
+
+    def _compile_samples(self, c: Path, cxx: Path, folder: Path) -> None:
+        import subprocess  # noqa: PLC0415 - a plan needs only the identity
+
+        folder.mkdir()
+        try:
+            for compiler, name, text in ((c, "warm.c", _WARM_C), (cxx, "warm.cpp", _WARM_CXX)):
+                source = folder / name
+                source.write_text(text, "utf-8")
+                command = [str(compiler), "-shared", str(source), "-o", str(folder / "warm.dylib")]
+                done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+                if done.returncode:
+                    lines = done.stderr.strip().splitlines()[-10:]
+                    raise ToolError("does not work: " + "\n".join(lines), where=self.describe())
+        finally:
+            remove_tree(folder)

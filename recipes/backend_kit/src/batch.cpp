@@ -1,0 +1,205 @@
+#include "backend_kit/batch.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "request.hpp"
+
+namespace backend_kit {
+namespace {
+
+// Of copied inputs: a cache line, and the widest vectors that libraries load at once.
+constexpr std::size_t alignment = 64;
+
+// What an input without any byte points to.
+alignas(alignment) constexpr std::byte nothing[alignment]{};
+
+bool aligned(const std::byte* data, DataType datatype) noexcept {
+    const std::size_t size = datatype_size(datatype);
+    return size < 2 || reinterpret_cast<std::uintptr_t>(data) % size == 0;
+}
+
+// The one piece of memory that all segments form, or null.
+const std::byte* joined(std::span<Request* const> requests, std::size_t index) noexcept {
+    const std::byte* start = nullptr;
+    const std::byte* end = nullptr;
+    for (const Request* request : requests) {
+        for (const Segment& segment : request->segments(request->input(index))) {
+            if (start == nullptr) {
+                start = segment.data;
+            } else if (segment.data != end) {
+                return nullptr;
+            }
+            end = segment.data + segment.size;
+        }
+    }
+    return start;
+}
+
+}  // namespace
+
+std::vector<std::string_view> Tensor::strings() const { return decode_bytes({data, size}, element_count(shape)); }
+
+void Batch::Free::operator()(std::byte* block) const noexcept { std::free(block); }
+
+Batch::Block Batch::allocate(std::size_t size) {
+    void* block = nullptr;
+    if (posix_memalign(&block, alignment, size) != 0) {
+        throw std::bad_alloc();
+    }
+    return Block(static_cast<std::byte*>(block));
+}
+
+Batch::Batch(const ModelConfig& config, std::span<Request* const> requests)
+    : config_(config), requests_(requests.begin(), requests.end()) {
+    for (const Request* request : requests_) {
+        size_ += request->size();
+    }
+}
+
+Batch::~Batch() = default;
+
+std::int64_t Batch::size_of(std::size_t request) const noexcept { return requests_[request]->size(); }
+
+bool Batch::has_input(std::string_view name) const noexcept {
+    const TensorConfig* tensor = config_.input(name);
+    return tensor != nullptr && requests_[0]->input(static_cast<std::size_t>(tensor - config_.inputs.data())).present;
+}
+
+Tensor Batch::gather(std::string_view name) {
+    if (!has_input(name)) {
+        throw internal_error("the requests have no input '" + std::string(name) + "'");
+    }
+    const TensorConfig* config = config_.input(name);
+    const auto index = static_cast<std::size_t>(config - config_.inputs.data());
+    const InputPart& first = requests_[0]->input(index);
+    Tensor tensor{config->datatype, {first.shape.begin(), first.shape.end()}, joined(requests_, index), 0};
+    if (config_.batching()) {
+        tensor.shape[0] = size_;
+    }
+    for (const Request* request : requests_) {
+        tensor.size += request->input(index).size;
+    }
+    if (tensor.size == 0) {
+        tensor.data = nothing;
+    } else if (tensor.data == nullptr || !aligned(tensor.data, tensor.datatype)) {
+        blocks_.push_back(allocate(tensor.size));
+        std::byte* target = blocks_.back().get();
+        tensor.data = target;
+        for (const Request* request : requests_) {
+            for (const Segment& segment : request->segments(request->input(index))) {
+                std::memcpy(target, segment.data, segment.size);
+                target += segment.size;
+            }
+        }
+    }
+    return tensor;
+}
+
+std::size_t Batch::rows() const noexcept { return std::max<std::size_t>(1, static_cast<std::size_t>(size_)); }
+
+bool Batch::wants(std::string_view name) const noexcept {
+    return std::any_of(requests_.begin(), requests_.end(),
+                       [name](const Request* request) { return request->wants(name); });
+}
+
+const TensorConfig* Batch::checked_output(std::string_view name, DataType datatype, Shape shape) const {
+    const TensorConfig* output = config_.output(name);
+    if (output == nullptr) {
+        throw internal_error("the configuration of model " + config_.name + " has no output '" + std::string(name) +
+                             "'");
+    }
+    const auto refuse = [&](const std::string& complaint) {
+        throw internal_error("output '" + output->name + "' of model " + config_.name + ": " + complaint);
+    };
+    if (datatype != output->datatype) {
+        refuse("the model gives type " + std::string(datatype_name(datatype)) + ", the configuration has " +
+               std::string(datatype_name(output->datatype)));
+    }
+    const std::size_t batch = config_.batching() ? 1 : 0;
+    const std::vector<std::int64_t>& dims = output->model_dims();
+    if (shape.size() != batch + dims.size() || (batch == 1 && shape[0] != size_) ||
+        !dims_fit(dims, shape.subspan(batch))) {
+        const std::string expected = shape_text(with_batch(config_.batching() ? &size_ : nullptr, dims));
+        refuse("the model gives shape " + shape_text(shape) + ", expected is " + expected);
+    }
+    return output;
+}
+
+void Batch::scatter(std::string_view name, DataType datatype, Shape shape, const void* data) {
+    if (!wants(name)) {
+        return;
+    }
+    const TensorConfig* output = checked_output(name, datatype, shape);
+    const std::size_t size = tensor_size(datatype, shape);
+    const std::size_t row = config_.batching() ? size / rows() : size;
+    std::vector<std::int64_t> part(shape.begin(), shape.end());
+    const auto* source = static_cast<const std::byte*>(data);
+    for (Request* request : requests_) {
+        const std::size_t bytes = row * static_cast<std::size_t>(request->size());
+        if (request->wants(name)) {
+            if (config_.batching()) {
+                part[0] = request->size();
+            }
+            try {
+                std::byte* target = request->add_output(*output, part, bytes);
+                if (bytes > 0) {
+                    std::memcpy(target, source, bytes);
+                }
+            } catch (...) {
+                request->fail(current_error());
+            }
+        }
+        source += bytes;
+    }
+}
+
+void Batch::scatter(std::string_view name, Shape shape, std::span<const std::string_view> elements) {
+    if (!wants(name)) {
+        return;
+    }
+    const TensorConfig* output = checked_output(name, TRITONSERVER_TYPE_BYTES, shape);
+    const std::size_t count = element_count(shape);
+    if (elements.size() != count) {
+        throw internal_error("output '" + output->name + "' of model " + config_.name + " has " +
+                             std::to_string(elements.size()) + " elements, shape " + shape_text(shape) + " has " +
+                             std::to_string(count));
+    }
+    const std::size_t row = config_.batching() ? count / rows() : count;
+    std::vector<std::int64_t> part(shape.begin(), shape.end());
+    std::size_t offset = 0;
+    for (Request* request : requests_) {
+        const auto own = elements.subspan(offset, row * static_cast<std::size_t>(request->size()));
+        offset += own.size();
+        if (request->wants(name)) {
+            if (config_.batching()) {
+                part[0] = request->size();
+            }
+            try {
+                encode_bytes(own, request->add_output(*output, part, encoded_size(own)));
+            } catch (...) {
+                request->fail(current_error());
+            }
+        }
+    }
+}
+
+void* Batch::output_buffer(std::string_view name, DataType datatype, Shape shape) {
+    if (requests_.size() != 1 || !requests_[0]->wants(name)) {
+        return nullptr;
+    }
+    const TensorConfig* output = checked_output(name, datatype, shape);
+    return requests_[0]->add_output(*output, shape, tensor_size(datatype, shape));
+}
+
+void Batch::fail(std::size_t request, const Error& error) noexcept { requests_[request]->fail(error); }
+
+bool Batch::cancelled(std::size_t request) const { return requests_[request]->cancelled(); }
+
+void Batch::begin_compute() noexcept { compute_start_ = now_ns(); }
+
+void Batch::end_compute() noexcept { compute_end_ = now_ns(); }
+
+}  // namespace backend_kit

@@ -1,0 +1,352 @@
+// TorchScript files.
+#include <ATen/core/Dict.h>
+#include <ATen/core/List.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend_kit/error.hpp"
+#include "runtime.hpp"
+#include "values.hpp"
+
+namespace torch_backend {
+namespace {
+
+using backend_kit::invalid_argument;
+using torch::jit::IValue;
+using torch::jit::Module;
+using torch::jit::Stack;
+
+bool is_container(Form form) {
+    return form == Form::tensors || form == Form::dictionary;
+}
+
+bool is_tensor(const c10::Type& type) {
+    return type.kind() == c10::TypeKind::TensorType;
+}
+
+Form form_of(const c10::Type& type) {
+    switch (type.kind()) {
+        case c10::TypeKind::TensorType:
+            return Form::tensor;
+        case c10::TypeKind::IntType:
+            return Form::integer;
+        case c10::TypeKind::FloatType:
+            return Form::real;
+        case c10::TypeKind::BoolType:
+            return Form::truth;
+        case c10::TypeKind::OptionalType:
+            return form_of(*type.expectRef<c10::OptionalType>().getElementType());
+        case c10::TypeKind::ListType: {
+            const auto& element = *type.expectRef<c10::ListType>().getElementType();
+            if (is_tensor(element)) return Form::tensors;
+            return element.kind() == c10::TypeKind::StringType ? Form::texts : Form::other;
+        }
+        case c10::TypeKind::DictType: {
+            const auto& dictionary = type.expectRef<c10::DictType>();
+            const bool by_text = dictionary.getKeyType()->kind() == c10::TypeKind::StringType;
+            return by_text && is_tensor(*dictionary.getValueType()) ? Form::dictionary : Form::other;
+        }
+        default:
+            return Form::other;
+    }
+}
+
+std::optional<DataType> number_type(const c10::Type& type) {
+    switch (type.kind()) {
+        case c10::TypeKind::IntType:
+            return TRITONSERVER_TYPE_INT64;
+        case c10::TypeKind::FloatType:
+            return TRITONSERVER_TYPE_FP64;
+        case c10::TypeKind::BoolType:
+            return TRITONSERVER_TYPE_BOOL;
+        case c10::TypeKind::StringType:
+            return TRITONSERVER_TYPE_BYTES;
+        default:
+            return std::nullopt;
+    }
+}
+
+// Adds the values that a result type stands for; false when only a run can tell them.
+bool add_leaves(const c10::Type& type, const std::string& name, std::vector<Leaf>& leaves) {
+    if (is_tensor(type)) {
+        leaves.push_back({name, std::nullopt});
+        return true;
+    }
+    if (const auto number = number_type(type)) {
+        leaves.push_back({name, number});
+        return true;
+    }
+    if (type.kind() == c10::TypeKind::ListType) {
+        const auto number = number_type(*type.expectRef<c10::ListType>().getElementType());
+        if (number) leaves.push_back({name, number});
+        return number.has_value();
+    }
+    if (type.kind() != c10::TypeKind::TupleType) return false;
+    const auto& tuple = type.expectRef<c10::TupleType>();
+    for (std::size_t i = 0; i < tuple.elements().size(); ++i) {
+        const std::string field = tuple.schema() ? tuple.schema()->arguments()[i].name() : std::string();
+        if (!add_leaves(*tuple.elements()[i], inner_name(name, field, i), leaves)) return false;
+    }
+    return true;
+}
+
+Signature signature_of(const c10::FunctionSchema& schema) {
+    Signature signature;
+    for (std::size_t i = 1; i < schema.arguments().size(); ++i) {
+        const auto& argument = schema.arguments()[i];
+        const bool none = argument.type()->kind() == c10::TypeKind::OptionalType;
+        signature.arguments.push_back(
+            {argument.name(), form_of(*argument.type()), none || argument.default_value().has_value()});
+        signature.text += (i == 1 ? "" : ", ") + argument.name() + ": " + argument.type()->annotation_str();
+    }
+    signature.text = "forward(" + signature.text + ") -> " + schema.returns().at(0).type()->annotation_str();
+    std::vector<Leaf> leaves;
+    if (add_leaves(*schema.returns()[0].type(), {}, leaves)) signature.leaves = std::move(leaves);
+    return signature;
+}
+
+bool writes(const torch::jit::Block& block) {
+    for (const torch::jit::Node* node : block.nodes()) {
+        if (node->maybeSchema() != nullptr && node->schema().is_mutable()) return true;
+        for (const torch::jit::Block* inner : node->blocks()) {
+            if (writes(*inner)) return true;
+        }
+    }
+    return false;
+}
+
+// Which arguments forward() may write to, so that they must not be the bytes of a request. The tensors inside a list
+// or dictionary are not followed: they count as written when anything is.
+std::vector<bool> written_arguments(const torch::jit::Method& forward, const Signature& signature) {
+    const auto graph = forward.graph()->copy();
+    torch::jit::Inline(*graph);
+    if (!writes(*graph->block())) return std::vector<bool>(signature.arguments.size(), false);
+    const torch::jit::AliasDb aliases(graph);
+    std::vector<bool> written;
+    for (std::size_t i = 0; i < signature.arguments.size(); ++i) {
+        written.push_back(is_container(signature.arguments[i].form) || aliases.hasWriters(graph->inputs()[i + 1]));
+    }
+    return written;
+}
+
+void set_eval(const Module& module) {
+    for (Module each : module.modules()) {
+        if (each.hasattr("training")) each.setattr("training", false);
+    }
+}
+
+template <class Number>
+Number number_of(const Input& input) {
+    const at::Tensor tensor = tensor_of(input, at::kCPU, false);
+    if (tensor.numel() != 1) {
+        throw invalid_argument("a single number is needed, the request has " + std::to_string(tensor.numel()));
+    }
+    return tensor.item<Number>();
+}
+
+// An argument that is made from several inputs, in the order of its elements.
+struct Container {
+    std::size_t argument = 0;
+    bool is_dictionary = false;
+    std::vector<std::size_t> inputs;
+};
+
+class ScriptNetwork final : public Network {
+public:
+    ScriptNetwork(const std::string& path, const Settings& settings)
+        : settings_(settings), device_(resolve(settings.device.value_or(Device::cpu))) {
+        torch::jit::ExtraFilesMap extra{{"triton_config", ""}};
+        module_ = torch::jit::load(path, at::Device(at::kCPU), extra);
+        if (!extra["triton_config"].empty()) stored_config_ = extra["triton_config"];
+        const auto forward = module_.find_method("forward");
+        if (!forward) throw invalid_argument("the TorchScript module has no forward()");
+        set_eval(module_);
+        if (!device_.is_cpu()) module_.to(device_);
+        forward_ = &forward->function();
+        signature_ = signature_of(forward_->getSchema());
+        written_ = written_arguments(*forward, signature_);
+        for (const auto& argument : forward_->getSchema().arguments()) {
+            defaults_.push_back(argument.default_value().value_or(IValue()));
+        }
+        defaults_[0] = module_._ivalue();
+    }
+
+    void bind(std::span<const Port> inputs, std::span<const Port> outputs, bool batched) override {
+        Network::bind(inputs, outputs, batched);
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+            names_.push_back(inputs[i].name);
+            if (!is_container(signature_.arguments[places_[i].argument].form)) singles_.push_back(i);
+        }
+        for (std::size_t a = 0; a < signature_.arguments.size(); ++a) {
+            const Form form = signature_.arguments[a].form;
+            if (!is_container(form)) continue;
+            Container container{a, form == Form::dictionary, {}};
+            for (std::size_t i = 0; i < inputs.size(); ++i) {
+                if (places_[i].argument == a) container.inputs.push_back(i);
+            }
+            std::sort(container.inputs.begin(), container.inputs.end(),
+                      [&](std::size_t x, std::size_t y) { return places_[x].element < places_[y].element; });
+            if (!container.inputs.empty()) containers_.push_back(std::move(container));
+        }
+    }
+
+    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+        try {
+            const RunScope scope(settings_, device_);
+            std::vector<Value> values;
+            flatten(call(stack_of(inputs)), {}, values);
+            std::vector<Output> outputs(picks_.size());
+            for (std::size_t i = 0; i < picks_.size(); ++i) {
+                if (wanted[i]) outputs[i] = output_of(picked(picks_, i, values).content, picks_[i].name);
+            }
+            return outputs;
+        } catch (...) {
+            rethrow("the model failed");
+        }
+    }
+
+    std::vector<Example> examples() override {
+        const auto stored = module_.find_method("get_all_bundled_inputs");
+        if (!stored) return {};
+        try {
+            const RunScope scope(settings_, device_);
+            std::vector<Example> examples;
+            Stack stack{module_._ivalue()};
+            stored->function().run(stack);
+            const IValue calls = stack.back();
+            for (const IValue& arguments : calls.toListRef()) {
+                examples.push_back(example(arguments.toTupleRef().elements()));
+            }
+            return examples;
+        } catch (...) {
+            rethrow("the example inputs stored in the model cannot be used");
+        }
+    }
+
+private:
+    IValue call(Stack stack) const {
+        if (settings_.optimized_execution) {
+            forward_->run(stack);
+        } else {
+            const torch::jit::GraphOptimizerEnabledGuard plain(false);
+            forward_->run(stack);
+        }
+        return std::move(stack.back());
+    }
+
+    at::Tensor tensor(const Input& input, std::size_t argument) const {
+        return tensor_of(input, device_, written_[argument]);
+    }
+
+    IValue single(const Input& input, std::size_t argument) const {
+        switch (signature_.arguments[argument].form) {
+            case Form::texts: {
+                c10::List<std::string> texts;
+                texts.reserve(input.texts.size());
+                for (const std::string_view text : input.texts) texts.emplace_back(text);
+                return texts;
+            }
+            case Form::integer:
+                return number_of<std::int64_t>(input);
+            case Form::real:
+                return number_of<double>(input);
+            case Form::truth:
+                return number_of<bool>(input);
+            default:
+                return tensor(input, argument);
+        }
+    }
+
+    // A List[Tensor] or Dict[str, Tensor] argument of the inputs that are there; nothing when none is and none must be.
+    std::optional<IValue> container(const Container& from, std::span<const Input> inputs) const {
+        c10::List<at::Tensor> list;
+        c10::Dict<std::string, at::Tensor> dictionary;
+        for (const std::size_t input : from.inputs) {
+            if (!inputs[input].present) continue;
+            at::Tensor element = tensor(inputs[input], from.argument);
+            if (from.is_dictionary) {
+                dictionary.insert(names_[input], std::move(element));
+            } else {
+                list.push_back(std::move(element));
+            }
+        }
+        if (list.empty() && dictionary.empty() && signature_.arguments[from.argument].optional) return std::nullopt;
+        return from.is_dictionary ? IValue(std::move(dictionary)) : IValue(std::move(list));
+    }
+
+    // The arguments of forward() in their order, the module itself first.
+    Stack stack_of(std::span<const Input> inputs) const {
+        Stack stack = defaults_;
+        for (const std::size_t input : singles_) {
+            const std::size_t argument = places_[input].argument;
+            if (inputs[input].present) stack[argument + 1] = single(inputs[input], argument);
+        }
+        for (const Container& each : containers_) {
+            if (auto value = container(each, inputs)) stack[each.argument + 1] = std::move(*value);
+        }
+        return stack;
+    }
+
+    void add_samples(const IValue& value, const Argument& argument, std::vector<Sample>& samples) const {
+        const auto add = [&](const std::string& name, const IValue& part) {
+            const Output sample = output_of(part, name);
+            samples.push_back({name, sample.type, sample.shape});
+        };
+        const bool number =
+            argument.form == Form::integer || argument.form == Form::real || argument.form == Form::truth;
+        if (argument.form == Form::other || value.isNone() || (number && argument.optional)) return;
+        if (argument.form == Form::tensors) {
+            std::size_t number = 0;
+            for (const IValue& part : value.toListRef()) add(argument.name + "__" + std::to_string(number++), part);
+        } else if (argument.form == Form::dictionary) {
+            for (const auto& item : value.toGenericDict()) add(item.key().toStringRef(), item.value());
+        } else {
+            add(argument.name, value);
+        }
+    }
+
+    Example example(const std::vector<IValue>& given) const {
+        Example example;
+        Stack stack = defaults_;
+        for (std::size_t i = 0; i < given.size() && i < signature_.arguments.size(); ++i) {
+            stack[i + 1] = given[i];
+            add_samples(given[i], signature_.arguments[i], example.inputs);
+        }
+        std::vector<Value> values;
+        flatten(call(std::move(stack)), {}, values);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const std::string name = values[i].name.empty() ? "OUTPUT__" + std::to_string(i) : values[i].name;
+            const Output sample = output_of(values[i].content, name);
+            example.outputs.push_back({name, sample.type, sample.shape});
+        }
+        return example;
+    }
+
+    Settings settings_;
+    at::Device device_;
+    Module module_;
+    torch::jit::Function* forward_ = nullptr;
+    std::vector<bool> written_;
+    Stack defaults_;
+    std::vector<std::string> names_;
+    std::vector<std::size_t> singles_;  // inputs that are a whole argument
+    std::vector<Container> containers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> load_script(const std::string& path, const Settings& settings) {
+    try {
+        return std::make_unique<ScriptNetwork>(path, settings);
+    } catch (...) {
+        rethrow("cannot load " + path + " as TorchScript");
+    }
+}
+
+}  // namespace torch_backend

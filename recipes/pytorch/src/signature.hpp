@@ -1,0 +1,83 @@
+// What a model takes and gives, and which configured input or output is which part of it. No LibTorch here.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend_kit/datatype.hpp"
+
+namespace torch_backend {
+
+using backend_kit::DataType;
+
+// What one argument of forward() is made from.
+enum class Form {
+    tensor,      // Tensor
+    texts,       // List[str]
+    integer,     // int
+    real,        // float
+    truth,       // bool
+    tensors,     // List[Tensor]
+    dictionary,  // Dict[str, Tensor]
+    other,       // nothing that a request can carry
+};
+
+struct Argument {
+    std::string name;  // empty: the model file does not tell
+    Form form = Form::tensor;
+    bool optional = false;  // None or a default value stands in when a request leaves it out
+};
+
+// One value that forward() gives, after tuples, lists and dictionaries are taken apart.
+struct Leaf {
+    std::string name;              // field or key; empty when it has none
+    std::optional<DataType> type;  // known for scalars and List[str]
+};
+
+struct Signature {
+    std::vector<Argument> arguments;
+    std::optional<std::vector<Leaf>> leaves;  // nothing: known only when the model runs
+    std::string text;                         // for messages
+};
+
+// A configured input or output, as far as names and types go.
+struct Port {
+    std::string name;
+    DataType type = TRITONSERVER_TYPE_INVALID;
+    bool optional = false;
+};
+
+// Where a configured input goes.
+struct Place {
+    std::size_t argument = 0;
+    std::size_t element = 0;  // of a List[Tensor]
+};
+
+// Where a configured output comes from.
+struct Pick {
+    std::string name;
+    std::size_t index = 0;  // of the leaf
+    bool fixed = false;     // otherwise the leaf is found by its name when the model has run, or by in_order()
+    DataType type = TRITONSERVER_TYPE_INVALID;
+};
+
+// Finds the argument of each input: by its name, by "<argument>__<n>" in a list, by "<any>__<n>" as position, as key
+// of the only dictionary, and in the order of the configuration when no name says anything.
+// Throws backend_kit::Error (invalid argument) when an input fits nothing or a needed argument gets no input.
+std::vector<Place> place_inputs(const Signature& signature, std::span<const Port> inputs, bool batched);
+
+// Finds the value of each output: by its name, by "<any>__<n>", or in order. Throws backend_kit::Error (invalid
+// argument) when the model is known to give no such value.
+std::vector<Pick> pick_outputs(const Signature& signature, std::span<const Port> outputs);
+
+// Whether outputs are the values one by one: as many, and none has the name or number of a value.
+bool in_order(std::span<const Pick> picks, std::size_t values);
+
+// The number n of a name "<any>__<n>".
+std::optional<std::size_t> index_of(std::string_view name);
+
+}  // namespace torch_backend
