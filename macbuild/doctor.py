@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from macbuild.errors import MacbuildError
 from macbuild.project import Project
+from macbuild.target import Target
+from macbuild.toolchain import find_toolchain
+from macbuild.toolchain.versions import cmake_versions
 
 __all__ = ["Check", "examine"]
 
@@ -46,8 +49,18 @@ def examine(project: Project) -> Iterator[Check]:
     yield _program("git", "sources of the git kind", "install git")
     yield _attempt("recipes", lambda: f"{len(project.recipes)} in {project.recipes_folder}")
     yield _attempt("lock", lambda: f"{len(project.lock.pinned)} sources pinned in {project.lock_path}")
+    yield _attempt("compiler", lambda: _compiler(project))
+    yield _attempt("cmake", lambda: ", ".join(f"{name} {version}" for name, version in cmake_versions().items()))
+    yield _program(os.environ.get("CXX", "c++"), "macbuild test", "install g++ or clang++")
+    yield _program("ccache", "faster builds of what was compiled before", "install ccache")
     yield _store(project)
     yield _room(project)
+
+
+def _compiler(project: Project) -> str:
+    arch = "arm64" if project.arch == "universal2" else project.arch
+    name = None if project.settings.toolchain == "auto" else project.settings.toolchain
+    return find_toolchain(name, Target(arch, "14.0"), project.environ).describe()
 
 
 def _pip() -> Check:

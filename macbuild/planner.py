@@ -245,6 +245,7 @@ class Planner:
     def _assembled(self, graph: _Graph, thin: _Thin, package: Package, arch: str, version: str, suffix: str) -> Step:
         if thin.built is None:
             return thin.fixed
+        (package,) = _filled([package], {"version": version, "arch": arch})
         by_name = {need.recipe.name: need for need in thin.needs}
         for include in package.include:
             if include.component not in by_name:

@@ -16,10 +16,27 @@ from filelock import FileLock
 from tests.conftest import cache_folder
 
 ROOT = Path(__file__).parents[2]
+BACKEND = "tritonserver-backend-pytorch-0.1.0-macos"
+WHEEL = "tritonserver_backend_pytorch-0.1.0-py3-none-macosx"
 ARTIFACTS = {
-    "arm64": ("libtorch-2.13.0-macos-arm64", "onnxruntime-1.30.0-macos-arm64"),
-    "x86_64": ("libtorch-2.2.2-macos-x86_64", "onnxruntime-1.23.2-macos-x86_64"),
-    "universal2": ("libtorch-2.2.2-macos-universal2", "onnxruntime-1.23.2-macos-universal2"),
+    "arm64": (
+        "libtorch-2.13.0-macos-arm64.tar.gz",
+        "onnxruntime-1.30.0-macos-arm64.tar.gz",
+        f"{BACKEND}-arm64.tar.gz",
+        f"{WHEEL}_14_0_arm64.whl",
+    ),
+    "x86_64": (
+        "libtorch-2.2.2-macos-x86_64.tar.gz",
+        "onnxruntime-1.23.2-macos-x86_64.tar.gz",
+        f"{BACKEND}-x86_64.tar.gz",
+        f"{WHEEL}_11_0_x86_64.whl",
+    ),
+    "universal2": (
+        "libtorch-2.2.2-macos-universal2.tar.gz",
+        "onnxruntime-1.23.2-macos-universal2.tar.gz",
+        f"{BACKEND}-universal2.tar.gz",
+        f"{WHEEL}_14_0_universal2.whl",
+    ),
 }
 
 

@@ -23,8 +23,13 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "python3 -m venv .venv"): INSTALLS,
     ("docs/benchmarks.md", "python -m bench"): "measures for minutes, on an idle machine only",
     ("docs/how-to/delocate-on-linux.md", "python3 -m pip install delocate"): "the test extra installs it",
+    ("docs/how-to/test-a-backend.md", "python3 -m pip install"): "the test extra is installed",
+    ("docs/how-to/test-a-backend.md", "MACBUILD_TEST_LOAD_SECONDS=60"): "takes a minute; run with 10 seconds elsewhere",
+    ("docs/how-to/test-a-backend.md", "macbuild test pytorch --sanitize"): "tests/e2e/test_pytorch.py runs a part of it",
+    ("docs/how-to/test-a-backend.md", "macbuild test backend_kit"): "tests/integration/test_backend_kit.py does the same",
     ("docs/how-to/use-the-artifacts.md", "cmake -S . -B build"): NEEDS_MAC,
     ("docs/how-to/use-the-artifacts.md", "python3 -c 'import ctypes"): NEEDS_MAC,
+    ("docs/how-to/use-the-artifacts.md", "python3 -m pip install dist/"): NEEDS_MAC,
     ("docs/how-to/use-the-artifacts.md", "xattr -dr"): NEEDS_MAC,
 }
 

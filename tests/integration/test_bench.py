@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.conftest import cache_folder
 
 ROOT = Path(__file__).parents[2]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environ = {**os.environ, "MACBUILD_CACHE_DIR": str(cache_folder() / "store")}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
 
 
 def test_a_row_is_measured_and_put_between_the_markers_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- bench -->\nlast year\n<!-- end -->\nafter\n")
     ran = bench("version", "--rounds", "1", "--write", str(page))
-    row = r"\| `macbuild --version` \| `python -c \"import typer\"` \| [\d.]+ s \| [\d.]+ s \| [\d.]+ \| 1.5 \| .*hold"
+    times = r"[\d.]+ m?s \| [\d.]+ m?s \| [\d.]+ \| 1.5"
+    row = rf"\| `macbuild --version` \| `python -c \"import typer\"` \| {times} \| .*hold"
     assert re.search(row, ran.stdout), ran.stderr
     text = page.read_text()
     assert text.startswith("before\n<!-- bench -->\n| what |")
@@ -32,3 +37,27 @@ def test_an_unknown_row_is_refused_with_the_known_ones() -> None:
     ran = bench("nothing")
     assert ran.returncode == 2
     assert "edit-command" in ran.stderr
+
+
+def test_the_backend_is_measured_in_a_real_server(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- bench -->\nkept\n<!-- end -->\n<!-- bench backend -->\n<!-- end -->\n")
+    ran = bench("backend", "--rounds", "1", "--write", str(page))
+    assert ran.returncode in {0, 1}, ran.stderr
+    text = page.read_text()
+    assert text.startswith("<!-- bench -->\nkept\n<!-- end -->\n<!-- bench backend -->\n| what |")
+    for model in ("small", "large"):
+        for clients in ("1 client", "4 clients", "16 clients"):
+            assert f"| {model} model, {clients}: latency added | Triton's Python backend | " in text
+        assert f"| {model} model, 16 clients: time for each request | " in text
+        for backend in ("this backend", "empty backend", "Triton's Python backend"):
+            assert re.search(rf"\| {model} \| 16 \| {backend} \| [\d.]+ m?s \| [\d.]+ m?s \| \d+ \|", text)
+        assert re.search(rf"\| {model} \| [\d.]+ [mµ]s \| ", text)
+
+
+def test_a_page_without_a_place_for_the_table_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- bench -->\nno end\n")
+    ran = bench("version", "--rounds", "1", "--write", str(page))
+    assert "no place for the table" in ran.stderr
+    assert page.read_text() == "<!-- bench -->\nno end\n"

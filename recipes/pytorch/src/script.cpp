@@ -22,10 +22,6 @@ using torch::jit::IValue;
 using torch::jit::Module;
 using torch::jit::Stack;
 
-bool is_container(Form form) {
-    return form == Form::tensors || form == Form::dictionary;
-}
-
 bool is_tensor(const c10::Type& type) {
     return type.kind() == c10::TypeKind::TensorType;
 }
@@ -298,9 +294,7 @@ private:
             const Output sample = output_of(part, name);
             samples.push_back({name, sample.type, sample.shape});
         };
-        const bool number =
-            argument.form == Form::integer || argument.form == Form::real || argument.form == Form::truth;
-        if (argument.form == Form::other || value.isNone() || (number && argument.optional)) return;
+        if (argument.form == Form::other || value.isNone() || (is_number(argument.form) && argument.optional)) return;
         if (argument.form == Form::tensors) {
             std::size_t number = 0;
             for (const IValue& part : value.toListRef()) add(argument.name + "__" + std::to_string(number++), part);

@@ -42,8 +42,7 @@ void check_type(const Port& input, const Argument& argument, bool batched) {
                                " of the model needs " + needs + ", the configuration says " +
                                std::string(datatype_name(input.type)));
     };
-    const bool scalar = argument.form == Form::integer || argument.form == Form::real || argument.form == Form::truth;
-    if (scalar && batched) {
+    if (is_number(argument.form) && batched) {
         throw invalid_argument("input " + quoted(input.name) + ": the argument " + quoted(argument.name) +
                                " of the model is a single number, which cannot be batched; set max_batch_size to 0");
     }

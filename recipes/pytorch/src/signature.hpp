@@ -26,6 +26,14 @@ enum class Form {
     other,       // nothing that a request can carry
 };
 
+constexpr bool is_number(Form form) {
+    return form == Form::integer || form == Form::real || form == Form::truth;
+}
+// A list or dictionary of tensors, which is made from several inputs.
+constexpr bool is_container(Form form) {
+    return form == Form::tensors || form == Form::dictionary;
+}
+
 struct Argument {
     std::string name;  // empty: the model file does not tell
     Form form = Form::tensor;

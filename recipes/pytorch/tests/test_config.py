@@ -15,7 +15,7 @@ import torch
 from conftest import Service, start
 from modules import fresh, scripted
 from repository import Port, Repository, config, parameters
-from torch.utils.bundled_inputs import augment_model_with_bundled_inputs
+from torch.utils.bundled_inputs import bundle_inputs
 from wire import Client, InferenceServerException, same
 
 from macbuild.errors import ToolError
@@ -292,7 +292,7 @@ def test_example_inputs_in_the_model_complete_the_configuration(service: Service
     name = f"examples_{client.protocol}"
     module = scripted("Mlp")
     examples = [(torch.ones(rows, 8),) for rows in (1, 3)]
-    augment_model_with_bundled_inputs(module, inputs=examples)
+    module = bundle_inputs(module, inputs=examples)
     service.repository.add(name, {"1/model.pt": module}, 'backend: "pytorch"\n')
     service.load(name)
     found = client.config(name)
@@ -307,7 +307,7 @@ def test_example_inputs_in_the_model_complete_the_configuration(service: Service
 def test_example_inputs_tell_which_sizes_vary(service: Service) -> None:
     module = scripted("Subtract")
     examples = [(torch.ones(2, size), torch.ones(2, size)) for size in (3, 5)]
-    augment_model_with_bundled_inputs(module, inputs=examples)
+    module = bundle_inputs(module, inputs=examples)
     service.repository.add("varying", {"1/model.pt": module}, 'backend: "pytorch"\n')
     service.load("varying")
     found = service.client().config("varying")
