@@ -197,16 +197,21 @@ def _make(project: Project, context: Context, step: str) -> None:
 
 
 def _stubs(stage: Path, folder: Path) -> Path:
-    """Write a stub of each library of a stage; linking against it sees no more than what the library exports."""
+    """Write a stub of each library of a stage, once; linking against it sees no more than what the library exports."""
+    complete = folder / "complete"
     with os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        if complete.exists():
+            return folder
     for path in files_below(stage):
-        target = folder / f"{path.name.split('.')[0]}.tbd"
-        if path.suffix == ".dylib" and not path.is_symlink() and not target.exists() and is_loadable(path):
+        if path.suffix == ".dylib" and not path.is_symlink() and is_loadable(path):
             with open_macho(path) as file:
                 text = write_stub(stub_of(file.images[0]))
+            target = folder / f"{path.name.split('.')[0]}.tbd"
             with os_errors(target):
                 target.write_text(text, "utf-8")
+    with os_errors(complete):
+        complete.touch()
     return folder
 
 
@@ -214,11 +219,17 @@ def _check_inputs(project: Project, spec: BuildSpec, recipes: Path) -> None:
     """Refuse what was compiled from a file that the key does not cover: the next change of it would go unnoticed."""
     command = [str(find_ninja()), "-C", str(project.build_folder), "-t", "deps"]
     done = subprocess.run(command, env=child_environment(project), capture_output=True, text=True, check=False)
+    # Thousands of headers: as text, because making a path of each takes longer than ninja does.
+    inside = f"{os.path.abspath(recipes)}{os.sep}"  # noqa: PTH100 - as CMake writes it, symbolic links kept
     names = {line.strip() for line in done.stdout.splitlines() if line.startswith("    ")}
-    used = {Path(os.path.normpath(project.build_folder / name)) for name in names} | set(model(project).inputs)
-    root = Path(os.path.abspath(recipes))  # noqa: PTH100 - as CMake writes it, symbolic links kept
-    declared = {Path(os.path.normpath(path)) for path in input_files(root / spec.component, spec.build.inputs)}
-    missing = sorted(str(path.relative_to(root)) for path in used - declared if path.is_relative_to(root))
+    names |= {str(path) for path in model(project).inputs}
+    paths = {
+        os.path.normpath(name if name[:1] == os.sep else f"{project.build_folder}{os.sep}{name}") for name in names
+    }
+    inputs = input_files(Path(inside, spec.component), spec.build.inputs)
+    declared = {os.path.normpath(path) for path in inputs}
+    used = {path for path in paths if path.startswith(inside)}
+    missing = sorted(path.removeprefix(inside) for path in used - declared)
     if missing:
         hint = "add them to build.inputs"
         raise RecipeError(

@@ -28,6 +28,7 @@ _CODE: Mapping[str, tuple[str, ...]] = {
     "assemble": ("assemble.py", "stage.py", "macho"),
     "merge": ("merge.py", "repair.py", "stage.py", "macho"),
     "audit": ("audit", "macho", "target.py", "steps.py"),
+    "verify": ("macho",),
     "pack": ("package", "describe.py", "steps.py", "repair.py", "__init__.py"),
 }
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {"pack": ("zlib_ng", "cyclonedx")}

@@ -11,6 +11,7 @@ import msgspec
 from macbuild.describe import describe
 from macbuild.events import Meter
 from macbuild.files import hash_file
+from macbuild.ingredients import tool_digest
 from macbuild.macho.file import is_macho
 from macbuild.macho.verify import verify_file
 from macbuild.package.manifest import FileRecord, complete, record_tree, sbom_name
@@ -91,9 +92,10 @@ def _requires(spec: PackSpec) -> list[str]:
 
 
 def _verify_signatures(stage: Path, records: Sequence[FileRecord], store: Store) -> None:
-    """Verify every Mach-O file, but those with the bytes of one that was found good before."""
+    """Verify every Mach-O file, but those with the bytes of one that was found good before by the same code."""
+    verifier = tool_digest("verify")
     for record in records:
-        if record.sha256 is None or store.is_verified(record.sha256) or not is_macho(stage / record.path):
+        if record.sha256 is None or store.is_verified(record.sha256, verifier) or not is_macho(stage / record.path):
             continue
         verify_file(stage / record.path)
-        store.remember_verified(record.sha256)
+        store.remember_verified(record.sha256, verifier)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from macbuild.errors import MacbuildError
 from macbuild.lock import Pinned, SourceRef
@@ -29,8 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSpec:
+class FetchSpec(msgspec.Struct, frozen=True):
     """Bring the pinned bytes of one source."""
 
     ref: SourceRef
@@ -39,21 +39,18 @@ class FetchSpec:
     passed_over: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UnpackSpec:
+class UnpackSpec(msgspec.Struct, frozen=True):
     """Unpack what was fetched."""
 
 
-@dataclass(frozen=True, slots=True)
-class InstallSpec:
+class InstallSpec(msgspec.Struct, frozen=True):
     """Choose and arrange files into a stage."""
 
     rules: tuple[Install, ...]
     links: tuple[Link, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BuildSpec:
+class BuildSpec(msgspec.Struct, frozen=True):
     """Configure, compile and install a CMake project into a stage.
 
     Parameters
@@ -76,8 +73,7 @@ class BuildSpec:
     toolchain: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FixSpec:
+class FixSpec(msgspec.Struct, frozen=True):
     """Repair install names, dependencies, rpaths and signatures of a stage; leave `exports` by glob on the file."""
 
     repair: Repair
@@ -85,24 +81,21 @@ class FixSpec:
     exports: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AssembleSpec:
+class AssembleSpec(msgspec.Struct, frozen=True):
     """Arrange a fixed stage for one package, with what it carries of needed components, in the order of the needs."""
 
     package: Package
     includes: tuple[tuple[Include, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MergeSpec:
+class MergeSpec(msgspec.Struct, frozen=True):
     """Merge the thin stages into a universal one."""
 
     archs: tuple[str, ...]
     prefer: tuple[Prefer, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditSpec:
+class AuditSpec(msgspec.Struct, frozen=True):
     """Hold a stage against a policy; the needs after the first provide what is not in it.
 
     `requirements` are the Python packages that a wheel of it requires.
@@ -114,8 +107,7 @@ class AuditSpec:
     requirements: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PackSpec:
+class PackSpec(msgspec.Struct, frozen=True):
     """Pack an audited stage and write what describes it.
 
     Parameters
@@ -141,7 +133,7 @@ class PackSpec:
     epoch: int
     sources: tuple[FetchSpec, ...]
     inputs: tuple[int, str] | None = None
-    tools: Mapping[str, str] = field(default_factory=dict)
+    tools: dict[str, str] = {}
     leans_on: tuple[tuple[str, str], ...] = ()
 
 
@@ -151,8 +143,7 @@ Spec: TypeAlias = (
 Kind: TypeAlias = Literal["fetch", "unpack", "install", "build", "fix", "assemble", "merge", "audit", "pack"]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """A node of the graph. `ingredients` is all that its result depends on; the key is the sha256 of it."""
 
     id: str
@@ -165,8 +156,7 @@ class Step:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactPlan:
+class ArtifactPlan(msgspec.Struct, frozen=True):
     """An artifact and the step that makes it."""
 
     name: str
@@ -176,16 +166,14 @@ class ArtifactPlan:
     step: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """A component that cannot be built now, and why."""
 
     component: str
     error: MacbuildError
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Steps by id, each after those it needs; the artifacts; what cannot be had; stages that are wanted as they are."""
 
     steps: dict[str, Step]
@@ -220,8 +208,7 @@ class Plan:
         yield from (step for step in self.steps.values() if step.id in wanted and not step.cached)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What to build: component names with an optional version, for one architecture.
 
     Parameters

@@ -213,8 +213,8 @@ class Test(Data, frozen=True):
 class Recipe(Data, frozen=True):
     """One component, repackaged from `sources` or built by `build`.
 
-    In layouts, links, repairs and packages `{version}` and `{arch}` stand for those of the release. Without `packages` the stage
-    becomes one tarball with the component's name; an empty list keeps it for other components and for tests.
+    In layouts, links, repairs and packages `{version}` and `{arch}` stand for those of the release. Without `packages`
+    the stage becomes one tarball with the component's name; an empty list keeps it for other components and for tests.
     """
 
     schema: Literal[1]

@@ -181,6 +181,7 @@ def _fix(spec: FixSpec, source: Path, work: Path) -> str:
 
 def _audit(step: Step, spec: AuditSpec, inputs: Sequence[Path], context: Context, work: Path) -> str:
     from macbuild.audit import audit_tree, load_policy  # noqa: PLC0415
+    from macbuild.ingredients import tool_digest  # noqa: PLC0415
 
     stage = inputs[0] / "stage"
     report = audit_tree(
@@ -192,6 +193,7 @@ def _audit(step: Step, spec: AuditSpec, inputs: Sequence[Path], context: Context
         minimum_macos=spec.target.deployment,
         providers=[path / name for path in inputs[1:] for name in ("stage", "link") if (path / name).is_dir()],
         requirements=spec.requirements,
+        memory=context.store.facts(tool_digest("audit")),
     )
     if not report.ok:
         bad = [found for found in report.findings if found.severity == "error"]

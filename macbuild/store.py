@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +18,9 @@ from typing import Any
 from macbuild.errors import StoreError
 from macbuild.files import atomic_path, os_errors, remove_tree, translate_oserror
 
-__all__ = ["Entry", "Store", "digest"]
+__all__ = ["Entry", "Facts", "Store", "digest"]
 
-_FOLDERS = ("results", "locks", "partial", "records", "work", "build", "blocks", "verified", "zig")
+_FOLDERS = ("results", "locks", "partial", "records", "work", "build", "blocks", "facts", "verified", "zig")
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is the cache of macbuild.\n"
 
 
@@ -177,18 +178,22 @@ class Store:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def is_verified(self, sha256: str) -> bool:
-        """Whether a Mach-O file of this content was found to be validly signed."""
-        return os.path.exists(self._verified_path(sha256))  # noqa: PTH110 - as in `has`
+    def facts(self, code: str) -> Facts:
+        """Return what code with this digest has kept about the content of files."""
+        return Facts(self.root / "facts", code)
 
-    def remember_verified(self, sha256: str) -> None:
-        """Note that a Mach-O file of this content is validly signed, which is a property of its bytes alone."""
-        path = self._verified_path(sha256)
+    def is_verified(self, sha256: str, verifier: str) -> bool:
+        """Whether the verifier with this digest found a Mach-O file of this content to be validly signed."""
+        return os.path.exists(self._verified_path(sha256, verifier))  # noqa: PTH110 - as in `has`
+
+    def remember_verified(self, sha256: str, verifier: str) -> None:
+        """Note that a Mach-O file of this content is validly signed, as a verifier finds by its bytes alone."""
+        path = self._verified_path(sha256, verifier)
         with os_errors(path):
             path.touch()
 
-    def _verified_path(self, sha256: str) -> Path:
-        return self.root / "verified" / sha256
+    def _verified_path(self, sha256: str, verifier: str) -> Path:
+        return self.root / "verified" / f"{sha256}-{verifier[:12]}"
 
     def record(self, step: str) -> Mapping[str, Any] | None:
         """Return the ingredients with which a step last succeeded, or None."""
@@ -232,9 +237,10 @@ class Store:
             if _age_limit_passed(path, limit):
                 with self.locked(f"build-{path.name}"):
                     remove_tree(path)
-        for path in (*self.root.glob("partial/*"), *self.root.glob("verified/*"), *self.root.glob("blocks/*")):
-            if _age_limit_passed(path, limit):
-                remove_tree(path)
+        for name in ("partial", "verified", "facts", "blocks"):
+            for path in self.root.glob(f"{name}/*"):
+                if _age_limit_passed(path, limit):
+                    remove_tree(path)
         if _age_limit_passed(self.root / "zig", limit):
             remove_tree(self.root / "zig")
         return gone
@@ -267,6 +273,47 @@ class Store:
         with os_errors(path), suppress(FileNotFoundError, NotADirectoryError):
             (path / "meta.json").unlink(missing_ok=True)
         remove_tree(path)
+
+
+class Facts:
+    """What code once found out about the content of files: damaged or lost entries are found out again.
+
+    Parameters
+    ----------
+    folder
+        Where the entries lie.
+    code
+        Digest of the code that they come from; code in another state does not see them.
+    """
+
+    def __init__(self, folder: Path, code: str) -> None:
+        self._folder = folder
+        self._code = code
+
+    def get(self, key: str) -> bytes | None:
+        """Return what was kept under a key, or None if there is nothing or it is not whole."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        return data[32:] if hashlib.sha256(data[32:]).digest() == data[:32] else None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep bytes under a key; a full or read-only disk is no error, since they can be found out again."""
+        path = self._path(key)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        with suppress(OSError):
+            try:
+                # Not brought to the disk before the rename: what a crash leaves half does not have its hash.
+                temporary.write_bytes(hashlib.sha256(value).digest() + value)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / digest([self._code, key])
 
 
 def _age_limit_passed(path: Path, limit: float) -> bool:

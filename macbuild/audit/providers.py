@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from email.parser import BytesHeaderParser
 from pathlib import Path
 
+from macbuild.audit.memory import Memory, known_exports
 from macbuild.errors import MachOError, UsageError
 from macbuild.files import os_errors
 from macbuild.macho.constants import LC
 from macbuild.macho.file import is_macho, open_macho
-from macbuild.macho.symbols import read_exports
 from macbuild.macho.tbd import MAX_TEXT, Stub, read_stubs
 from macbuild.target import pack_version
 
@@ -45,6 +45,8 @@ class Providers:
     ----------
     paths
         Dylibs, stubs (`.tbd`) or folders with such files; other files in a folder are passed over.
+    memory
+        Where to find and keep what dylibs export.
 
     Raises
     ------
@@ -56,7 +58,8 @@ class Providers:
         If a folder or stub cannot be read.
     """
 
-    def __init__(self, paths: Iterable[Path] = ()) -> None:
+    def __init__(self, paths: Iterable[Path] = (), memory: Memory | None = None) -> None:
+        self._memory = memory
         self._found: dict[tuple[str, str], Provider] = {}
         self._offers: dict[tuple[str, str], frozenset[bytes] | None] = {}
         for path in paths:
@@ -86,7 +89,7 @@ class Providers:
         todo = [provider]
         while todo:
             current = todo.pop()
-            names |= _own(current)
+            names |= _own(current, self._memory)
             for name in current.reexports:
                 following = self.get(name, provider.arch)
                 if following is None:
@@ -97,13 +100,13 @@ class Providers:
         return frozenset(names)
 
 
-def _own(provider: Provider) -> frozenset[bytes]:
+def _own(provider: Provider, memory: Memory | None) -> frozenset[bytes]:
     """Return the names that a library exports itself."""
     if provider.stub is not None:
         return frozenset(name.encode("utf-8", "surrogateescape") for name in provider.stub.symbols)
     with open_macho(provider.path) as file:
         image = next(image for image in file.images if image.arch == provider.arch)
-        return read_exports(image).names
+        return known_exports(image, memory).names
 
 
 def _names(name: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from macbuild.audit.context import Claim, Context, Hit
 from macbuild.audit.graph import External, build_graph
+from macbuild.audit.memory import Memory
 from macbuild.audit.model import Exempted, Exemption, ExportRule, Finding, Report, Severity
 from macbuild.audit.policy import Policy, check_rule
 from macbuild.audit.providers import Providers, required_folders
@@ -41,6 +42,7 @@ def audit_tree(
     verify_signatures: bool = True,
     providers: Sequence[Path] = (),
     requirements: Sequence[str] = (),
+    memory: Memory | None = None,
 ) -> Report:
     """Audit everything below a folder.
 
@@ -66,6 +68,8 @@ def audit_tree(
     requirements
         Other distributions that are required, as in `Requires-Dist`, beside what metadata of a wheel in the tree says.
         A dependency that an rpath leads to in the top-level folder of such a distribution is provided by it.
+    memory
+        Where to find and keep what takes long to read, so that files that were audited before cost little.
 
     Raises
     ------
@@ -79,8 +83,8 @@ def audit_tree(
     if not root.is_dir():
         raise UsageError("is not a folder", where=root)
     claim = _explicit(archs, minimum_macos, Claim())
-    terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers), tuple(requirements))
-    return _judge(str(root), scan(root, policy.parameters, verify_signatures=verify_signatures), terms)
+    terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers, memory), tuple(requirements))
+    return _judge(str(root), scan(root, policy.parameters, verify_signatures=verify_signatures, memory=memory), terms)
 
 
 def audit_path(

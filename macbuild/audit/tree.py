@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from macbuild.audit.attributes import is_quarantined
+from macbuild.audit.memory import Contents, Memory, contents_key, known_contents, known_exports, remember_contents
 from macbuild.audit.policy import Parameters
 from macbuild.errors import MachOError, SignatureError
 from macbuild.files import os_errors
 from macbuild.macho.constants import FileType, HeaderFlag
 from macbuild.macho.file import has_macho_magic, is_macho, open_macho
 from macbuild.macho.image import BuildVersion, Dylib, Image
-from macbuild.macho.symbols import Exports, Import, defined_names, read_exports, read_imports
+from macbuild.macho.symbols import Exports, Import, defined_names, read_imports
 from macbuild.macho.verify import verify_image
 
 __all__ = ["Entry", "MachO", "Slice", "Tree", "Where", "scan"]
@@ -100,12 +101,15 @@ class Tree:
         What findings show paths relative to: a folder inside `root`.
     verify_signatures
         Whether to compute the hashes of signatures.
+    memory
+        Where to find and keep what takes long to read.
     """
 
     root: Path
     parameters: Parameters
     base: str = ""
     verify_signatures: bool = True
+    memory: Memory | None = None
     entries: dict[str, Entry] = field(default_factory=dict)
     machos: dict[str, MachO] = field(default_factory=dict)
     archives: list[str] = field(default_factory=list)
@@ -190,10 +194,10 @@ class Tree:
             return MachO(path, (), error.message)
 
     def _facts(self, path: str, image: Image, *, audited: bool) -> Slice:
-        signed = image.signature_range is not None
         if len(image.dylibs) > _MAX_DYLIBS or len(image.rpaths) > _MAX_RPATHS:
             raise MachOError(f"{len(image.dylibs)} dependencies and {len(image.rpaths)} rpaths are beyond reason")
-        markers = {name.encode() for runtime in self.parameters.runtimes for name in runtime.defines}
+        exports, imports = known_exports(image, self.memory), read_imports(image)
+        contents = self._contents(image, audited=audited)
         return Slice(
             path=path,
             arch=image.arch,
@@ -205,13 +209,27 @@ class Tree:
             rpaths=image.rpaths,
             build=image.build_version,
             header_room=image.header_room,
-            exports=read_exports(image),
-            imports=read_imports(image),
-            markers=defined_names(image, markers),
-            build_paths=_build_paths(image, self.parameters.build_paths) if audited else (),
-            signed=signed,
-            signature=_verify(image) if signed and audited and self.verify_signatures else None,
+            exports=exports,
+            imports=imports,
+            markers=frozenset(contents.markers),
+            build_paths=contents.build_paths,
+            signed=image.signature_range is not None,
+            signature=contents.signature,
         )
+
+    def _contents(self, image: Image, *, audited: bool) -> Contents:
+        """Return what a look at all bytes of an image tells; what is not under audit is asked for markers only."""
+        markers = sorted({name for runtime in self.parameters.runtimes for name in runtime.defines})
+        prefixes = self.parameters.build_paths if audited else []
+        verified = image.signature_range is not None and audited and self.verify_signatures
+        if self.memory is None:
+            return _look(image, markers, prefixes, verified=verified)
+        key = contents_key(image, (markers, prefixes, verified))
+        contents = known_contents(key, self.memory)
+        if contents is None:
+            contents = _look(image, markers, prefixes, verified=verified)
+            remember_contents(key, self.memory, contents)
+        return contents
 
     def add(self, path: str) -> None:
         """Take a file, folder or link into the audit; a Mach-O file is opened and read."""
@@ -234,7 +252,7 @@ class Tree:
                 self.machos[path] = macho
 
 
-def scan(root: Path, parameters: Parameters, *, verify_signatures: bool = True) -> Tree:
+def scan(root: Path, parameters: Parameters, *, verify_signatures: bool = True, memory: Memory | None = None) -> Tree:
     """Read everything below a folder, links not followed.
 
     Raises
@@ -242,7 +260,7 @@ def scan(root: Path, parameters: Parameters, *, verify_signatures: bool = True) 
     StoreError
         If a folder or file cannot be read.
     """
-    tree = Tree(root, parameters, verify_signatures=verify_signatures)
+    tree = Tree(root, parameters, verify_signatures=verify_signatures, memory=memory)
     with os_errors(root):
         names = sorted(_walk(root, ""))
     for name in names:
@@ -265,6 +283,12 @@ def _walk(folder: Path, prefix: str) -> Iterator[str]:
 def _head(path: Path, size: int) -> bytes:
     with path.open("rb", buffering=0) as file:
         return file.read(size)
+
+
+def _look(image: Image, markers: list[str], prefixes: list[str], *, verified: bool) -> Contents:
+    defined = defined_names(image, [name.encode() for name in markers])
+    paths = _build_paths(image, prefixes) if prefixes else ()
+    return Contents(tuple(sorted(defined)), paths, _verify(image) if verified else None)
 
 
 def _verify(image: Image) -> str | None:

@@ -24,6 +24,7 @@ __all__ = [
     "Import",
     "Symbol",
     "defined_names",
+    "export_trie",
     "read_exports",
     "read_imports",
     "read_symbols",
@@ -102,14 +103,20 @@ def read_exports(image: Image) -> Exports:
     MachOError
         If the trie is cut off, loops, or grows out of all proportion.
     """
-    found = image.linkedit_range(LC.DYLD_EXPORTS_TRIE)
-    if found is None:
-        found = _dyld_info(image, 8)
-    if found is None:
+    trie = export_trie(image)
+    if trie is None:
         symbols = [symbol for symbol in read_symbols(image) if symbol.exported]
         weak = frozenset(symbol.name for symbol in symbols if symbol.desc & _WEAK_DEF)
         return Exports(frozenset(symbol.name for symbol in symbols), weak)
-    return read_trie(image.read(*found), image.where)
+    return read_trie(trie, image.where)
+
+
+def export_trie(image: Image) -> bytes | None:
+    """Return the bytes of the export trie, None if an image has none; if they are not in it, a `MachOError`."""
+    found = image.linkedit_range(LC.DYLD_EXPORTS_TRIE)
+    if found is None:
+        found = _dyld_info(image, 8)
+    return None if found is None else image.read(*found)
 
 
 def read_trie(trie: bytes, where: str = "<memory>") -> Exports:

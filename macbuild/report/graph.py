@@ -47,7 +47,8 @@ def layout(steps: Mapping[str, Step]) -> dict[str, Place]:
         needs = [places[need] for need in step.needs]
         layer = 1 + max((need.layer for need in needs), default=-1)
         if needs:
-            row = sum(need.row for need in needs) / len(needs)
+            # In quarters, which add up without a rounding error.
+            row = round(4 * sum(need.row for need in needs) / len(needs)) / 4
         else:
             row = 1 + max((place.row for place in places.values()), default=-1.0)
         for other in sorted(place.row for place in places.values() if place.layer == layer):

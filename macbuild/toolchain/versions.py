@@ -27,13 +27,13 @@ def package_version(package: str) -> str | None:
 @cache
 def cmake_versions() -> dict[str, str]:
     """Return the versions of cmake and ninja; a `ToolError` if one is missing."""
+    return {name: package_version(name) or _ask(name) for name in ("cmake", "ninja")}
+
+
+def _ask(name: str) -> str:
     from macbuild.cmake import find_cmake, find_ninja  # noqa: PLC0415 - not needed where the packages are
 
-    programs = {"cmake": find_cmake, "ninja": find_ninja}
-    return {name: package_version(name) or _ask(find()) for name, find in programs.items()}
-
-
-def _ask(program: Path) -> str:
+    program = find_cmake() if name == "cmake" else find_ninja()
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:

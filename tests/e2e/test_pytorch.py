@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import lief
 import pytest
 
+from macbuild.cli.toolpath import tool_folder
 from macbuild.toolchain.evidence import load_evidence
 from tests.conftest import Wheels
 from tests.e2e.conftest import ARTIFACTS, Macbuild
+from tests.integration.test_delocate import Delocate
 
 WHEELS = {arch: files[-1] for arch, files in ARTIFACTS.items()}
 TORCH = {"arm64": "torch-2.13.0-arm64", "x86_64": "torch-2.2.2-x86_64"}
@@ -106,3 +109,16 @@ def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild) -> None:
     sanitize = ["--sanitize", "address,undefined"]
     answer = macbuild("test", "pytorch", *sanitize, "--", "-q", "-p", "no:cacheprovider", "-k", "load")
     assert re.search(r"[1-9]\d* passed", answer.stdout)
+
+
+def test_delocate_finds_nothing_to_do_and_agrees_on_the_tag(dist: Path, tmp_path: Path) -> None:
+    delocate = Delocate(tool_folder(tmp_path / "tools"))
+    for arch in ("arm64", "x86_64"):
+        wheel = dist / WHEELS[arch]
+        options = ("--ignore-missing-dependencies", "--require-archs", arch)
+        delocate.run("delocate-wheel", *options, "-w", tmp_path / arch, wheel)
+        (result,) = (tmp_path / arch).iterdir()
+        assert result.name == wheel.name
+        place = "tritonserver/backends/pytorch/libtriton_pytorch.so"
+        with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(result) as after:
+            assert before.read(place) == after.read(place)

@@ -15,6 +15,7 @@ import macbuild.audit.run as module
 from macbuild.audit import ExportRule, Report, audit_path, audit_tree, load_policy
 from macbuild.macho.file import open_macho
 from macbuild.macho.symbols import defined_names, read_exports, read_imports, read_symbols
+from macbuild.store import Store
 from tests.conftest import Wheels, Zig
 
 # What LIEF gives has parts that may be None; a test that meets one shall fail. The fat binary must outlive its parts.
@@ -191,3 +192,39 @@ def test_a_second_cpp_runtime_beside_that_of_the_system_is_an_error(zig: Zig, tm
     report = audit_tree(tmp_path, load_policy("release"))
     assert rules(report) == {"duplicate-runtime": 1}
     assert report.findings[0].message.endswith("/usr/lib/libc++.1.dylib, libbundled.dylib")
+
+
+@pytest.mark.parametrize("wheel", ["torch-2.13.0-arm64", "torch-2.2.2-x86_64", "onnxruntime-1.23.2-x86_64"])
+def test_a_remembered_report_on_a_real_wheel_is_the_same_also_after_a_change(
+    wheels: Wheels, tmp_path: Path, wheel: str
+) -> None:
+    store = Store(tmp_path / "store")
+    store.prepare()
+    folder = "torch/lib" if wheel.startswith("torch") else "onnxruntime/capi"
+    root = tmp_path / "tree"
+    root.mkdir()
+    with zipfile.ZipFile(wheels.path(wheel)) as archive:
+        for name in archive.namelist():
+            if name.startswith(f"{folder}/") and name.endswith((".dylib", ".so")):
+                (root / name.rpartition("/")[2]).write_bytes(archive.read(name))
+    policy = load_policy("release")
+
+    def check() -> Report:
+        plain = audit_tree(root, policy, providers=[root])
+        for _ in range(2):
+            assert audit_tree(root, policy, providers=[root], memory=store.facts("code")) == plain
+        return plain
+
+    before = check()
+    assert before.findings
+    # One bit inside of the code, or in the string table where there is no signature.
+    largest = max(root.iterdir(), key=lambda path: path.stat().st_size)
+    for at in (0.5, 0.999):
+        with largest.open("r+b") as file:
+            file.seek(int(largest.stat().st_size * at))
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 1]))
+        check()
+    largest.unlink()
+    assert check() != before

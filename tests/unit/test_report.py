@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from macbuild.errors import MacbuildError, StoreError
@@ -219,6 +219,7 @@ def test_the_last_end_of_a_step_counts_and_steps_without_one_are_told_apart() ->
 
 
 @given(st.lists(st.sets(st.integers(0, 30), max_size=4), max_size=30))
+@example([set(), set(), set(), {0}, {0, 2, 3}, {3}])
 def test_every_step_stands_right_of_its_needs_and_on_no_other_step(needs: list[set[int]]) -> None:
     steps: dict[str, Step] = {}
     for index, chosen in enumerate(needs):

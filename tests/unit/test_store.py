@@ -235,3 +235,38 @@ def test_meta_tells_the_size_without_itself(store: Store) -> None:
     put(store, KEY, "12345")
     assert json.loads((store.path(KEY) / "meta.json").read_text()) == {"size": 5, "step": "alpha/fetch"}
     assert tree_size(store.path(KEY)) > 5
+
+
+def test_facts_are_for_the_code_that_found_them(store: Store) -> None:
+    facts = store.facts("one")
+    assert facts.get("key") is None
+    facts.put("key", b"value")
+    assert store.facts("one").get("key") == b"value"
+    assert store.facts("two").get("key") is None
+    assert facts.get("other") is None
+    assert len(list((store.root / "facts").iterdir())) == 1
+
+
+def test_facts_that_cannot_be_kept_are_no_error(tmp_path: Path) -> None:
+    facts = Store(tmp_path / "none").facts("code")
+    facts.put("key", b"value")
+    assert facts.get("key") is None
+
+
+def test_a_signature_is_verified_again_by_other_code(store: Store) -> None:
+    store.remember_verified(KEY, "a" * 64)
+    assert store.is_verified(KEY, "a" * 64)
+    assert not store.is_verified(KEY, "b" * 64)
+    assert not store.is_verified(OTHER, "a" * 64)
+
+
+def test_prune_removes_facts_that_were_not_used(store: Store) -> None:
+    facts = store.facts("code")
+    for key in ("used", "unused"):
+        facts.put(key, b"value")
+    for path in (store.root / "facts").iterdir():
+        os.utime(path, (1, 1))
+    assert facts.get("used") == b"value"
+    store.prune(5)
+    assert facts.get("used") == b"value"
+    assert facts.get("unused") is None

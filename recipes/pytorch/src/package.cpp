@@ -178,7 +178,7 @@ public:
                 arguments[places_[i].argument] = tensor_of(inputs[i], device_, false);
                 one_row = one_row && inputs[i].shape[0] == 1;
             }
-            const std::vector<at::Tensor> values = one_row ? call_one_row(arguments) : call(std::move(arguments));
+            const std::vector<at::Tensor> values = one_row ? call_one_row(arguments) : call(arguments);
             std::vector<Output> outputs(picks_.size());
             for (std::size_t i = 0; i < picks_.size(); ++i) {
                 if (wanted[i]) outputs[i] = output_of(values.at(picks_[i].index), picks_[i].name);
@@ -198,7 +198,25 @@ private:
         return device_of(metadata, settings);
     }
 
-    std::vector<at::Tensor> call(std::vector<at::Tensor> arguments) { return loader_.boxed_run(std::move(arguments)); }
+    std::vector<at::Tensor> call(const std::vector<at::Tensor>& arguments) {
+        std::vector<std::size_t> references;
+        for (const at::Tensor& argument : arguments) references.push_back(argument.use_count());
+        try {
+            return loader_.boxed_run(std::vector<at::Tensor>(arguments));
+        } catch (...) {
+            drop_references(arguments, references);
+            throw;
+        }
+    }
+
+    // A library that refuses its inputs forgets the references to them that it was given.
+    static void drop_references(const std::vector<at::Tensor>& arguments, const std::vector<std::size_t>& references) {
+        for (std::size_t i = 0; i < arguments.size(); ++i) {
+            for (std::size_t n = arguments[i].use_count(); n > references[i]; --n) {
+                c10::raw::intrusive_ptr::decref(arguments[i].unsafeGetTensorImpl());
+            }
+        }
+    }
 
     // torch.export takes a dynamic dimension for 2 or more, and the compiled library checks that. A batch of one row is
     // then run as two equal rows.
@@ -212,7 +230,7 @@ private:
         }
         std::vector<at::Tensor> doubled;
         for (const at::Tensor& argument : arguments) doubled.push_back(at::cat({argument, argument}));
-        std::vector<at::Tensor> values = call(std::move(doubled));
+        std::vector<at::Tensor> values = call(doubled);
         for (at::Tensor& value : values) {
             if (value.dim() > 0 && value.size(0) == 2) value = value.narrow(0, 0, 1);
         }

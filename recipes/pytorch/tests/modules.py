@@ -282,11 +282,15 @@ class GradMode(nn.Module):
 
 
 class Slow(nn.Module):
-    """Takes some milliseconds, so that requests gather behind it."""
+    """Takes its time, so that requests gather behind it."""
+
+    def __init__(self, rounds: int = 20) -> None:
+        super().__init__()
+        self.rounds = rounds
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.ones(160, 160)
-        for _ in range(20):
+        for _ in range(self.rounds):
             y = (y @ y) / 160
         return x * y[0, 0]
 

@@ -140,11 +140,12 @@ def test_inputs_that_the_model_does_not_have_are_a_load_error(
 
 def test_a_client_that_gives_up_does_not_disturb_the_others(service: Service) -> None:
     port = Port("x", "FP32", [-1])
-    service.repository.add("errors_slow", {"1/model.pt": scripted("Slow")}, config([port], [port._replace(name="y")]))
+    slow = scripted("Slow", 500)
+    service.repository.add("errors_slow", {"1/model.pt": slow}, config([port], [port._replace(name="y")]))
     service.load("errors_slow")
     client = service.client("grpc")
     for _ in range(10):
         with pytest.raises(InferenceServerException, match="Deadline"):
-            client.raw.infer("errors_slow", [client.tensor("x", torch.ones(2))], client_timeout=0.001)
+            client.raw.infer("errors_slow", [client.tensor("x", torch.ones(2))], client_timeout=0.005)
     answer = client.infer("errors_slow", {"x": torch.ones(2)})["y"]
-    assert same(answer, scripted("Slow")(torch.ones(2)))
+    assert same(answer, slow(torch.ones(2)))

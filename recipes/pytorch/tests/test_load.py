@@ -20,7 +20,7 @@ from wire import Client, InferenceServerException, Value, same
 CLIENTS = 64
 SECONDS = float(os.environ.get("MACBUILD_TEST_LOAD_SECONDS") or 10)
 # What the server may hold more after the warm-up: the allocator's arenas fill while 64 connections take turns.
-GROWTH = 48 << 20
+GROWTH = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,11 @@ def test_64_clients_get_every_answer_right_and_the_memory_stays(tmp_path: Path) 
         sizes = watched(crowd)
         assert not crowd.problems, crowd.problems[:10]
         assert min(crowd.asked["good"], crowd.asked["bad"]) > CLIENTS
-        answered = sum(
-            int(service.client().statistics(name)["inference_stats"][kind]["count"])
-            for name in ("mlp", "rows", "failing", "shout")
-            for kind in ("success", "fail")
+        # The server's own count agrees: no good request is missing and none was run for another.
+        succeeded = sum(
+            int(service.client().statistics(name)["inference_stats"]["success"]["count"]) for name in service.loaded
         )
-        assert answered >= crowd.asked["good"]
+        assert succeeded == crowd.asked["good"]
         warm = max(sizes[: len(sizes) // 3])
         growth = max(sizes[len(sizes) // 3 :]) - warm
         # A sanitizer keeps freed memory back on purpose.

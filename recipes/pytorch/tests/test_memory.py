@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,8 +30,22 @@ def region(client: Client, size: int = SIZE) -> Iterator[tuple[str, Any]]:
         client.raw.register_system_shared_memory(name, f"/{name}", size)
         yield name, handle
     finally:
-        client.raw.unregister_system_shared_memory(name)
+        unregister(client, name)
         shm.destroy_shared_memory_region(handle)
+
+
+def unregister(client: Client, name: str) -> None:
+    """Make the server forget a region; it may use it for a moment after it has answered."""
+    for _ in range(100):
+        try:
+            client.raw.unregister_system_shared_memory(name)
+        except InferenceServerException as error:
+            if "in use" not in str(error.message()):
+                raise
+            time.sleep(0.05)
+        else:
+            return
+    raise AssertionError(f"the server uses {name} for ever")
 
 
 def ask(client: Client, model: str, tensor: Any, output: str, name: str, size: int = SIZE // 2) -> Any:  # noqa: ANN401
