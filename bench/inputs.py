@@ -9,7 +9,9 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["PYTHON", "libtorch_dylib", "libtorch_stage", "macbuild", "tool"]
+import platformdirs
+
+__all__ = ["PYTHON", "libtorch_dylib", "libtorch_stage", "macbuild", "tool", "work_folder"]
 
 PYTHON = sys.executable
 
@@ -26,6 +28,13 @@ def tool(name: str) -> str:
         if found:
             return found
     raise SystemExit(f"{name} is not on the PATH; on Debian: apt-get install llvm")
+
+
+def work_folder(name: str) -> Path:
+    """Return a folder that is kept between runs, in the user's cache."""
+    folder = platformdirs.user_cache_path("macbuild-bench") / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @lru_cache

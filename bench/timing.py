@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["Row", "command", "compare"]
+__all__ = ["Row", "command", "compare", "duration"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,30 @@ class Row:
         return self.ratio <= self.budget
 
 
-def command(arguments: Sequence[str], prepare: Callable[[], object] | None = None) -> Callable[[], float]:
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if abs(seconds) * scale >= 1:
+            return f"{seconds * scale:.4g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def command(
+    arguments: Sequence[str],
+    prepare: Callable[[], object] | None = None,
+    *,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Callable[[], float]:
     """Return a function that runs a command, preparation not counted, and returns its wall time in seconds."""
 
     def run() -> float:
         if prepare is not None:
             prepare()
         start = time.perf_counter()
-        subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=cwd, env=environ
+        )
         return time.perf_counter() - start
 
     return run
