@@ -34,7 +34,16 @@ _MAX_JOBS = 1024
 _PATHS = ("dist", "cache_dir", "recipes", "lock")
 # Names that others define and that mean the same as a setting of ours, which is stronger.
 _FOREIGN = {"deployment_target": "MACOSX_DEPLOYMENT_TARGET"}
-_NOT_SETTINGS = {"MACBUILD_COMPLETE", "MACBUILD_TEST_CACHE"}
+# What macbuild gives to shells and tests that it starts, in which it may be called again.
+_NOT_SETTINGS = {
+    "MACBUILD_COMPLETE",
+    "MACBUILD_SHELL",
+    "MACBUILD_TEST_BACKENDS",
+    "MACBUILD_TEST_CACHE",
+    "MACBUILD_TEST_LOAD_SECONDS",
+    "MACBUILD_TEST_PRELOAD",
+    "MACBUILD_TEST_SERVER",
+}
 
 
 class Settings(Data, frozen=True):
