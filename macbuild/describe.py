@@ -59,6 +59,7 @@ def describe(
         sha256=sha256,
         component=spec.recipe.name,
         component_version=spec.version,
+        distribution=spec.package,
         target=Platform(os="macos", arch=spec.target.arch, deployment=spec.target.deployment),
         minimum_macos=report["minimum_macos"],
         files=list(records),
@@ -101,9 +102,9 @@ def _dependencies(spec: PackSpec, binaries: Sequence[Binary], records: Sequence[
 def _own_source(spec: PackSpec) -> Iterator[SourceFile]:
     if spec.inputs is not None:
         size, sha256 = spec.inputs
-        name = spec.recipe.name
-        request = f"project {name}=={spec.version}"
-        yield SourceFile(name="source", provider="project", request=request, file=name, size=size, sha256=sha256)
+        request = f"project {spec.package}=={spec.version}"
+        file = f"recipes/{spec.recipe.name}"
+        yield SourceFile(name="source", provider="project", request=request, file=file, size=size, sha256=sha256)
 
 
 def _source(spec: FetchSpec) -> SourceFile:

@@ -86,6 +86,7 @@ def entry(name: str, files: Sequence[FileRecord], findings: Sequence[Finding] = 
         size=83_000_000,
         sha256=HASH,
         component="libtorch",
+        distribution="libtorch",
         component_version="2.13.0",
         target=Platform(os="macos", arch="arm64", deployment="14.0"),
         minimum_macos="14.0",

@@ -133,6 +133,7 @@ class Contents(Data, frozen=True, kw_only=True):
     sha256: Sha256
     component: str
     component_version: str
+    distribution: str
     target: Platform
     minimum_macos: Version
     files: list[FileRecord]

@@ -66,14 +66,16 @@ def _subject(contents: Contents, license: str, *, embedded: bool) -> Component: 
 
     target = contents.target
     qualifiers = {"arch": target.arch, "os": target.os} | ({} if embedded else {"file_name": contents.file})
+    # What lies in a wheel is a wheel, whose name is not known yet.
+    kind = "pypi" if embedded or contents.file.endswith(".whl") else "generic"
     return Component(
-        name=contents.component,
+        name=contents.distribution,
         version=contents.component_version,
         type=ComponentType.LIBRARY,
-        bom_ref=f"artifact/{contents.component}" if embedded else contents.file,
+        bom_ref=f"artifact/{contents.distribution}" if embedded else contents.file,
         hashes=[] if embedded else _hashes(contents.sha256),
         licenses=[_license(license)],
-        purl=PackageURL("generic", None, contents.component, contents.component_version, qualifiers),
+        purl=PackageURL(kind, None, contents.distribution, contents.component_version, qualifiers),
         properties=_properties({"minimum_macos": contents.minimum_macos, "deployment_target": target.deployment}),
     )
 

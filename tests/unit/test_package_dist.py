@@ -48,6 +48,7 @@ def make_contents(name: str, data: bytes) -> Contents:
         size=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
         component=name.partition("-")[0],
+        distribution=name.partition("-")[0],
         component_version="1.2.3",
         target=Platform(os="macos", arch="arm64", deployment="14.0"),
         minimum_macos="14.0",

@@ -60,7 +60,7 @@ def test_sbom_inside_an_artifact_does_not_depend_on_its_hash_or_name(contents: C
     assert sbom(other, license="MIT", epoch=0, embedded=True) == text
     subject = load(text)["metadata"]["component"]
     assert "hashes" not in subject
-    assert subject["purl"] == "pkg:generic/x@1.2.3?arch=arm64&os=macos"
+    assert subject["purl"] == "pkg:pypi/x@1.2.3?arch=arm64&os=macos"
     assert {item["ref"] for item in load(text)["dependencies"]} >= {subject["bom-ref"]}
 
 
