@@ -307,7 +307,9 @@ def _run(
     if status:
         what = f"signal {-status}" if status < 0 else f"exit code {status}"
         lines = "\n".join(("", *tail))
-        hint = f"everything is kept in {project.folder}; look around with: macbuild shell {project.component}"
+        hint = f"everything is kept in {project.folder}"
+        if project.toolchain.name != "host":
+            hint += f"; look around with: macbuild shell {project.component}"
         raise BuildError(f"{part} failed ({what}):{lines}", where=project.component, hint=hint)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from macbuild.cmake import Project, build, child_environment, configure, find_ninja, install, model
-from macbuild.errors import PlanError, RecipeError, ToolError
+from macbuild.errors import RecipeError, ToolError
 from macbuild.events import Emit, Note
 from macbuild.files import os_errors, remove_tree
 from macbuild.ingredients import input_files
@@ -61,16 +61,8 @@ def compile_component(spec: BuildSpec, stages: Mapping[str, Path], context: Cont
     ToolError
         If the toolchain does not work.
     """
-    toolchain = find_toolchain(spec.toolchain, spec.target, os.environ)
-    source = context.recipes / spec.component
     with context.store.kept(spec.folder, context.cancelled.is_set) as folder:
-        definitions = {**spec.build.definitions, "BUILD_TESTING": "OFF"}
-        for name, stage in stages.items():
-            definitions[f"{name.upper()}_ROOT"] = str(stage)
-            definitions[f"{name.upper()}_LINK_DIR"] = str(_stubs(stage, folder / "needs" / name))
-        paths = {str(context.recipes): "recipes", str(folder): "build"}
-        paths |= {str(stage): name for name, stage in stages.items()}
-        project = _project(toolchain, source, folder, definitions, paths, context.store, context.emit)
+        project = _for_macos(spec, stages, context, folder)
         _make(project, context, step)
         _check_inputs(project, spec, context.recipes)
         install(project, work / "stage", progress=context.meter(step, "installing", counts=True))
@@ -79,7 +71,7 @@ def compile_component(spec: BuildSpec, stages: Mapping[str, Path], context: Cont
             (work / "link").mkdir()
             for stub in sorted(project.build_folder.rglob("*.tbd")):
                 shutil.copyfile(stub, work / "link" / stub.name)
-    return f"with {toolchain.describe()} in {folder}"
+    return f"for {spec.target} in {folder}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +126,17 @@ def build_for_host(
         return HostBuild(folder / "stage", project.build_folder)
 
 
-def enter(spec: BuildSpec, store: Store, recipes: Path, words: Sequence[str]) -> int:
+def enter(spec: BuildSpec, stages: Mapping[str, Path], context: Context, words: Sequence[str]) -> int:
     """Run a command, or the user's shell, in a component's kept build folder with the environment of its build.
 
     Parameters
     ----------
     spec
-        The build step of the component.
-    store, recipes
-        Where the folder is, and the component's source.
+        The build step of the component. If it was not built here yet, the folder is made and configured.
+    stages
+        Stages of needed components by name.
+    context
+        What the run gives its steps.
     words
         The command; the shell if there is none.
 
@@ -153,14 +147,19 @@ def enter(spec: BuildSpec, store: Store, recipes: Path, words: Sequence[str]) ->
 
     Raises
     ------
-    PlanError
-        If it was not built yet.
+    BuildError
+        If it does not configure.
+    ToolError
+        If the toolchain does not work, or the command cannot be started.
     """
-    folder = store.root / "build" / spec.folder
-    if not (folder / "build").is_dir():
-        hint = f"run: macbuild build {spec.component}"
-        raise PlanError("was not built with these settings yet", where=spec.component, hint=hint)
-    project = Project(recipes / spec.component, folder, Prepared.load(folder / "toolchain"), name=spec.component)
+    with context.store.in_use(), context.store.kept(spec.folder) as folder:
+        if (folder / "configured.json").is_file():
+            prepared = Prepared.load(folder / "toolchain")
+            project = Project(context.recipes / spec.component, folder, prepared, name=spec.component)
+        else:
+            project = _for_macos(spec, stages, context, folder)
+            configure(project)
+            write_presets(project, str(spec.target))
     compilers = {"CC": str(project.toolchain.c), "CXX": str(project.toolchain.cxx)}
     environ = {**child_environment(project), **compilers, "MACBUILD_SHELL": spec.component}
     command = list(words) or [environ.get("SHELL", "/bin/sh")]
@@ -168,6 +167,19 @@ def enter(spec: BuildSpec, store: Store, recipes: Path, words: Sequence[str]) ->
         return subprocess.run(command, cwd=project.build_folder, env=environ, check=False).returncode
     except OSError as error:
         raise ToolError(f"cannot be started: {error.strerror}", where=command[0]) from error
+
+
+def _for_macos(spec: BuildSpec, stages: Mapping[str, Path], context: Context, folder: Path) -> Project:
+    """Return the project of a component with its toolchain and the stubs of what it needs ready in the kept folder."""
+    toolchain = find_toolchain(spec.toolchain, spec.target, os.environ)
+    definitions = {**spec.build.definitions, "BUILD_TESTING": "OFF"}
+    for name, stage in stages.items():
+        definitions[f"{name.upper()}_ROOT"] = str(stage)
+        definitions[f"{name.upper()}_LINK_DIR"] = str(_stubs(stage, folder / "needs" / name))
+    paths = {str(context.recipes): "recipes", str(folder): "build"}
+    paths |= {str(stage): name for name, stage in stages.items()}
+    source = context.recipes / spec.component
+    return _project(toolchain, source, folder, definitions, paths, context.store, context.emit)
 
 
 def _project(

@@ -13,7 +13,7 @@ from pathlib import Path
 from macbuild.cmake import find_cmake
 from macbuild.compile import build_for_host
 from macbuild.data import nearest
-from macbuild.errors import PlanError, TestsFailedError, ToolError
+from macbuild.errors import PlanError, TestsFailedError, ToolError, UsageError
 from macbuild.events import Emit
 from macbuild.plan import Plan
 from macbuild.project import Project
@@ -21,6 +21,8 @@ from macbuild.recipe import Recipe
 from macbuild.run import build
 
 __all__ = ["Suite", "prepare_tests"]
+
+_RUNTIMES = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +75,23 @@ def prepare_tests(
         raise PlanError(f"there is no recipe {name!r}", hint=nearest(name, list(project.recipes)))
     if recipe.build is None:
         raise PlanError("is repackaged, so there is nothing to build and test", where=name)
+    sanitizers = [_known_sanitizer(name) for name in sanitize.split(",") if name]
+    preload = _runtimes(sanitizers) if recipe.test else []
     roots = {needed: _python_package(package) for needed, package in recipe.build.python_packages.items()}
     source = project.recipes_folder / name
     context = project.context(emit)
     built = build_for_host(name, source, roots, recipe.build.definitions, context, sanitize=sanitize)
-    program = find_cmake().with_name("ctest")
-    ctest = Suite(name, [str(program), "--test-dir", str(built.build_folder), "--output-on-failure"])
+    suites = []
+    if (built.build_folder / "CTestTestfile.cmake").is_file():
+        program = find_cmake().with_name("ctest")
+        suites = [Suite(name, [str(program), "--test-dir", str(built.build_folder), "--output-on-failure"])]
     if recipe.test is None:
-        return [ctest]
+        return suites
     tree = server or _server(project, recipe, emit)
     environ = {"MACBUILD_TEST_BACKENDS": str(built.stage / "backends"), "MACBUILD_TEST_SERVER": str(tree)}
-    if sanitize:
-        environ["MACBUILD_TEST_PRELOAD"] = os.pathsep.join(_runtimes(sanitize))
-    return [ctest, Suite(name, [sys.executable, "-m", "pytest", str(source / "tests"), *arguments], environ)]
+    if preload:
+        environ["MACBUILD_TEST_PRELOAD"] = os.pathsep.join(preload)
+    return [*suites, Suite(name, [sys.executable, "-m", "pytest", str(source / "tests"), *arguments], environ)]
 
 
 def _python_package(package: str) -> Path:
@@ -114,16 +120,25 @@ def _goal(project: Project, plan: Plan) -> Path:
     return project.store.path(plan.steps[goal].key) / "stage"
 
 
-def _runtimes(sanitize: str) -> list[str]:
-    """Return the sanitizers' runtimes of the host's compiler, for programs that load what is built with them."""
+def _known_sanitizer(name: str) -> str:
+    if name not in _RUNTIMES:
+        raise UsageError(f"there is no sanitizer {name!r}", where="--sanitize", hint=nearest(name, list(_RUNTIMES)))
+    return name
+
+
+def _runtimes(sanitizers: Sequence[str]) -> list[str]:
+    """Return the sanitizers' runtimes of the host's compiler, for a server that loads what is built with them."""
     compiler = os.environ.get("CXX", "c++")
-    names = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
     found = []
-    for name in sanitize.split(","):
-        command = [compiler, f"-print-file-name={names.get(name, name)}"]
-        path = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    for name in sanitizers:
+        command = [compiler, f"-print-file-name={_RUNTIMES[name]}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ToolError(f"cannot be asked for its sanitizers: {error}", where=compiler) from error
+        path = done.stdout.strip()
         if not Path(path).is_absolute():
-            hint = "use address, undefined or thread"
-            raise ToolError(f"{compiler} has no runtime of the {name} sanitizer", hint=hint)
+            hint = "use g++, or clang++ with its shared runtimes"
+            raise ToolError(f"has no runtime {_RUNTIMES[name]}", where=compiler, hint=hint)
         found.append(path)
     return found

@@ -12,17 +12,17 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from macbuild.data import from_json
-from macbuild.errors import IntegrityError, MacbuildError, StoreError
+from macbuild.errors import IntegrityError, MacbuildError, PlanError, StoreError
 from macbuild.events import Emit
 from macbuild.files import atomic_path
 from macbuild.package.dist import CHECKSUMS, MANIFEST, identity, publish, published
 from macbuild.package.manifest import ArtifactEntry, Sidecar, checksum_name
-from macbuild.plan import ArtifactPlan, FetchSpec, PackSpec, Plan
+from macbuild.plan import ArtifactPlan, BuildSpec, FetchSpec, PackSpec, Plan, Step
 from macbuild.project import Project
 from macbuild.run import Outcome, build
 from macbuild.store import digest
 
-__all__ = ["Head", "Made", "Result", "make"]
+__all__ = ["Head", "Made", "Result", "make", "make_needs"]
 
 State: TypeAlias = Literal["built", "restored", "up to date"]
 T = TypeVar("T")
@@ -127,6 +127,39 @@ def make(project: Project, components: Sequence[str], emit: Emit, *, pack: bool 
     stages = {name: project.store.path(outcome.plan.steps[name].key) / "stage" for name in outcome.plan.stages}
     stages = {name: path for name, path in stages.items() if outcome.complete(name)}
     return Result(outcome.plan, tuple(made), failed, refused if settings.skip_unreachable else {}, stages)
+
+
+def make_needs(project: Project, component: str, emit: Emit) -> tuple[BuildSpec, dict[str, Path]]:
+    """Make what a component is built with, not itself; return its build step, and the stages of its needs by name.
+
+    Raises
+    ------
+    PlanError
+        If the component is not one that is built.
+    MacbuildError
+        From planning, or if a need cannot be made.
+    """
+    request = project.request([component], pack=False)
+
+    def plan(unavailable: Mapping[str, MacbuildError]) -> Plan:
+        whole = project.planner(unavailable).plan(request)
+        return msgspec.structs.replace(whole, stages=_build_step(whole, component).needs)
+
+    outcome = build(plan, project.context(emit), keep_going=False)
+    for error in outcome.errors.values():
+        raise error
+    step = _build_step(outcome.plan, component)
+    assert isinstance(step.spec, BuildSpec)
+    paths = [project.store.path(outcome.plan.steps[need].key) / "stage" for need in step.needs]
+    return step.spec, dict(zip(step.spec.needed, paths, strict=True))
+
+
+def _build_step(plan: Plan, component: str) -> Step:
+    name = component.partition("@")[0]
+    for step in plan.steps.values():
+        if isinstance(step.spec, BuildSpec) and step.spec.component == name:
+            return step
+    raise PlanError("is repackaged, so it has no build folder", where=component)
 
 
 def _publish(project: Project, outcome: Outcome, artifact: ArtifactPlan) -> Made:

@@ -271,8 +271,9 @@ class Recipe(Data, frozen=True):
         rows = []
         for release in self.releases:
             archs = [arch for arch in ("arm64", "x86_64") if release.slice(arch)]
-            rows.append(f"{release.version} ({', '.join(archs)})")
-        return f"{self.name} can be built as {'; '.join(rows)}"
+            if archs:
+                rows.append(f"{release.version} ({', '.join(archs)})")
+        return f"{self.name} can be built as {'; '.join(rows)}" if rows else f"{self.name} serves tests on Linux alone"
 
 
 def load_recipe(path: Path) -> Recipe:

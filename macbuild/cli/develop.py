@@ -9,7 +9,6 @@ import typer
 
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
-from macbuild.errors import PlanError
 
 __all__ = ["register"]
 
@@ -19,7 +18,7 @@ _BUILD = ("recipes", "lock", "jobs", "offline", "mirrors")
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     command(app, "test", _BUILD)(_test)
-    command(app, "shell", ("arch", "deployment_target", "toolchain", "recipes", "lock"))(_shell)
+    command(app, "shell", ("arch", "deployment_target", "toolchain", *_BUILD))(_shell)
 
 
 def _test(
@@ -48,13 +47,10 @@ def _shell(
     words: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Run it, not a shell.")] = None,
 ) -> None:
     """Open a shell in a component's build folder, with the compilers and variables of its build."""
-    from macbuild.compile import enter  # noqa: PLC0415 - other commands start without
-    from macbuild.plan import BuildSpec  # noqa: PLC0415
+    from macbuild.cli.progress import subscribe  # noqa: PLC0415 - other commands start without
+    from macbuild.compile import enter  # noqa: PLC0415
+    from macbuild.make import make_needs  # noqa: PLC0415
 
-    project = session.project
-    plan = project.planner().plan(project.request([component], pack=False))
-    specs = [step.spec for step in plan.steps.values() if isinstance(step.spec, BuildSpec)]
-    found = [spec for spec in specs if spec.component == component.partition("@")[0]]
-    if not found:
-        raise PlanError("is repackaged, so it has no build folder", where=component)
-    raise typer.Exit(enter(found[0], project.store, project.recipes_folder, words or []))
+    with subscribe(session) as emit:
+        spec, stages = make_needs(session.project, component, emit)
+    raise typer.Exit(enter(spec, stages, session.project.context(emit), words or []))

@@ -17,7 +17,7 @@ from packaging.utils import parse_wheel_filename
 
 from macbuild.cli.app import run
 from macbuild.cmake import find_cmake
-from macbuild.errors import BuildError, MacbuildError, RecipeError
+from macbuild.errors import BuildError, MacbuildError, RecipeError, UsageError
 from macbuild.events import StepFinished
 from macbuild.hosttest import prepare_tests
 from macbuild.make import Result
@@ -320,6 +320,16 @@ def test_a_shell_has_the_environment_of_the_build(changed: Sample, monkeypatch: 
     assert (folder / "seen").read_text().split() == ["plug", "none"]
 
 
+def test_a_shell_makes_the_folder_ready_if_the_result_came_from_elsewhere(
+    changed: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(changed.cache / "build")
+    assert make(changed).idle
+    monkeypatch.chdir(changed.root)
+    assert run(["shell", "plug", "--arch", "arm64", "--cache-dir", str(changed.cache), "--", "ninja", "-n"]) == 0
+    assert not list(changed.cache.glob("build/plug-*/build/libplug*"))
+
+
 PROBE = 'echo "$MACBUILD_SHELL ${CXXFLAGS:-none}" > seen && "$CXX" -x c++ -c -o seen.o /dev/null'
 
 
@@ -334,3 +344,10 @@ def test_a_build_for_this_machine_runs_its_tests(changed: Sample) -> None:
     (suite,) = prepare_tests(project, "plug", lambda _: None, sanitize="address", server=None, arguments=[])
     with pytest.raises(MacbuildError, match="ctest ended with"):
         suite.run()
+
+
+def test_a_sanitizer_that_does_not_exist_is_refused_before_anything_is_built(changed: Sample) -> None:
+    with pytest.raises(UsageError, match="no sanitizer 'adress'") as caught:
+        prepare_tests(changed.project(), "plug", lambda _: None, sanitize="adress", server=None, arguments=[])
+    assert caught.value.hint == "did you mean 'address'?"
+    assert not list(changed.cache.glob("build/*host*"))
