@@ -127,7 +127,7 @@ def measure(rounds: int) -> Report:
         often. A turn of the small model is 400 requests, of the large one two for each client and at least 4.
     """
     project = Project(load_settings({}, os.environ, Path.cwd()), os.environ, Path.cwd())
-    _, suite = prepare_tests(project, "pytorch", discard, sanitize="", server=None, arguments=[])
+    *_, suite = prepare_tests(project, "pytorch", discard, sanitize="", server=None, arguments=[])
     tree, ours = (Path(suite.environ[f"MACBUILD_TEST_{name}"]) for name in ("SERVER", "BACKENDS"))
     roots = {"libtorch": Path(torch.__file__).parent}
     native = build_for_host("bench", Path(__file__).parent / "native", roots, {}, project.context(discard)).stage

@@ -62,7 +62,7 @@ def _others(image: Image) -> list[bytes]:
         if command.cmd in _TOUCHED:
             continue
         data = bytearray(command.data)
-        if command.cmd == LC.SEGMENT_64 and data[8:24] == b"__LINKEDIT".ljust(16, b"\0"):
+        if command.cmd == LC.SEGMENT_64 and data[8:24].partition(b"\0")[0] == b"__LINKEDIT":
             data[32:40] = data[48:56] = bytes(8)
         found.append(bytes(data))
     return found

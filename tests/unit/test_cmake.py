@@ -131,7 +131,7 @@ def test_failure_shows_the_last_lines_and_where_everything_is(plain: Project) ->
     assert "line99" in message
     assert "line50" not in message
     assert str(plain.folder) in str(caught.value.hint)
-    assert "macbuild shell plain" in str(caught.value.hint)
+    assert "macbuild shell" not in str(caught.value.hint)  # that is for builds for macOS
     assert caught.value.where == "plain"
     assert "line0\n" in (plain.folder / "log" / "configure.log").read_text()
 
