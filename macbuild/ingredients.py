@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ import msgspec
 
 from macbuild.errors import RecipeError
 from macbuild.files import os_errors
+from macbuild.stage import matching
 from macbuild.store import digest
 
 __all__ = ["data_digest", "input_files", "inputs_digest", "policy_digest", "tool_digest"]
@@ -91,20 +92,14 @@ def input_files(folder: Path, globs: Sequence[str]) -> list[Path]:
             base, pattern = folder, glob
         if ".." in pattern.split("/") or pattern.startswith("/") or parts[1:2] == [".."]:
             raise RecipeError(f"{glob!r} leads out of the recipes", where=folder, hint="write src/* or ../other/src/*")
-        matches = {path for path in _files(base, pattern) if "__pycache__" not in path.parts}
+        found_here = matching(base, pattern)
+        matches = {path for path in found_here if path.is_file() and "__pycache__" not in path.parts}
         if not matches:
             raise RecipeError(f"the input {glob!r} matches nothing", where=folder)
         found |= matches
         if len(found) > _MAX_INPUTS:
             raise RecipeError(f"the inputs are more than {_MAX_INPUTS} files", where=folder)
     return sorted(found)
-
-
-def _files(base: Path, pattern: str) -> Iterator[Path]:
-    try:
-        yield from (path for path in base.glob(pattern) if path.is_file())
-    except (ValueError, NotImplementedError) as error:  # pathlib raises the second for an absolute pattern
-        raise RecipeError(f"{pattern!r} is not a pattern: {error}", where=base) from error
 
 
 def inputs_digest(folder: Path, globs: Sequence[str]) -> tuple[int, str]:

@@ -11,7 +11,7 @@ from macbuild.errors import RecipeError
 from macbuild.files import copy_file, os_errors
 from macbuild.recipe import Include, Install, Link
 
-__all__ = ["add_files", "files_below", "install", "link_or_copy"]
+__all__ = ["add_files", "files_below", "install", "link_or_copy", "matching"]
 
 
 def install(source: Path, stage: Path, rules: Sequence[Install], links: Sequence[Link]) -> None:
@@ -100,17 +100,21 @@ def _matches(source: Path, rule: Install | Include) -> Iterator[tuple[Path, str]
     """Yield the files that a rule takes, each with its path in the stage."""
     fixed = _fixed_part(rule.source)
     _inside(rule.source)
-    try:
-        found = sorted(source.glob(rule.source))
-    except (ValueError, NotImplementedError) as error:  # pathlib raises the second for an absolute pattern
-        raise RecipeError(f"{rule.source!r} is not a pattern: {error}") from error
-    for path in found:
+    for path in matching(source, rule.source):
         if path.is_dir() and not path.is_symlink():
             continue
         relative = path.relative_to(source / fixed).as_posix()
         if any(fnmatchcase(relative, pattern) for pattern in rule.exclude):
             continue
         yield path, rule.to + relative if rule.to.endswith("/") or not rule.to else rule.to
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Return what a recipe's pattern matches below a folder, sorted; a `RecipeError` if it is none."""
+    try:
+        return sorted(folder.glob(pattern))
+    except (ValueError, NotImplementedError) as error:  # pathlib raises the second for an absolute pattern
+        raise RecipeError(f"{pattern!r} is not a pattern: {error}", where=folder) from error
 
 
 def _fixed_part(pattern: str) -> PurePosixPath:
