@@ -1,6 +1,6 @@
 """Measure the performance budget: `python -m bench [ROW...]` prints a table and exits 1 if a row does not hold.
 
-`python -m bench backend` measures the PyTorch backend in a real server in place of these rows.
+`python -m bench backend [NAME...]` measures our backends, all or those named, in a real server in place of these rows.
 
 It needs LLVM's install-name tool and GNU tar, which it compares with, and 3 GB in the current folder and the store.
 """
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from bench.rows import ROWS
+from bench.subjects import SUBJECTS
 from bench.timing import Row, duration
 
 HEAD = "| what | against | ours | other | ratio | at most | |\n|---|---|---|---|---|---|---|"
@@ -31,20 +32,26 @@ def line(row: Row) -> str:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{', '.join(ROWS)} (default: all); or {BACKEND}")
+    backends = ", ".join(SUBJECTS)
+    help_text = f"{', '.join(ROWS)} (default: all); or {BACKEND} and {backends} (default: all of these)"
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=help_text)
     help_text = f"how often each of both is timed (default: {ROUNDS}, {BACKEND} {BACKEND_ROUNDS})"
     parser.add_argument("--rounds", type=int, help=help_text)
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="put the table into a page between its markers")
     options = parser.parse_args()
-    backend = options.rows == [BACKEND]
-    unknown = [name for name in options.rows if name not in ROWS and not backend]
+    backend = options.rows[:1] == [BACKEND]
+    names, known = (options.rows[1:], SUBJECTS) if backend else (options.rows, ROWS)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        parser.error(f"unknown row {unknown[0]}; choose from {', '.join(ROWS)}, or {BACKEND} alone")
-    print(HEAD, flush=True)
+        kind = "backend" if backend else "row"
+        also = "" if backend else f", or {BACKEND} first"
+        parser.error(f"unknown {kind} {unknown[0]}; choose from {', '.join(known)}{also}")
     if backend:
-        return measure_backend(options.rounds or BACKEND_ROUNDS, options.write)
+        held = [measure_backend(name, options.rounds or BACKEND_ROUNDS, options.write) for name in names or SUBJECTS]
+        return 0 if all(held) else 1
+    print(HEAD, flush=True)
     results = []
-    for name in options.rows or ROWS:
+    for name in names or ROWS:
         results.append(ROWS[name](options.rounds or ROUNDS))
         print(line(results[-1]), flush=True)
     if options.write:
@@ -52,16 +59,16 @@ def main() -> int:
     return 0 if all(row.holds for row in results) else 1
 
 
-def measure_backend(rounds: int, page: Path | None) -> int:
-    """Measure the PyTorch backend, print its tables, and put them into a page if there is one."""
+def measure_backend(name: str, rounds: int, page: Path | None) -> bool:
+    """Measure a backend, print its tables, put them into a page if there is one, and tell whether all rows hold."""
     from bench.backend import measure  # noqa: PLC0415 - it needs torch, which the other rows do without
 
-    report = measure(rounds)
-    lines = [line(row) for row in report.rows()]
-    print("\n".join([*lines, "", report.details()]))
+    report = measure(name, rounds)
+    text = "\n".join([HEAD, *map(line, report.rows()), "", report.details()])
+    print(text, flush=True)
     if page:
-        write_tables(page, f"bench {BACKEND}", "\n".join([HEAD, *lines, "", report.details()]))
-    return 0 if all(row.holds for row in report.rows()) else 1
+        write_tables(page, f"bench {BACKEND} {name}", text)
+    return all(row.holds for row in report.rows())
 
 
 def write_tables(page: Path, name: str, text: str) -> None:

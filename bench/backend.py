@@ -1,18 +1,20 @@
-"""The PyTorch backend in a real server, against Triton's Python backend with the same TorchScript files.
+"""Our backends in a real server, each against Triton's Python backend with the same model files.
 
 All is measured in one run of one server. A third backend that computes nothing shows what the server and the client
-cost; what a backend adds to its latency is counted. A program without a server shows what LibTorch itself costs.
+cost; what a backend adds to its latency is counted. A program without a server shows what the runtime itself costs.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from bench.client import Segment, connect, request
 from bench.inputs import work_folder
 from bench.networks import NETWORKS, Network
 from bench.python_backend import PythonBackend
+from bench.subjects import SUBJECTS, Subject
 from bench.timing import Row, duration
 from macbuild.compile import build_for_host
 from macbuild.config import load_settings
@@ -36,10 +39,13 @@ __all__ = ["Report", "measure"]
 
 CLIENTS = (1, 4, 16)
 BACKENDS = ("ours", "empty", "python")
-# The same for the server, the stub of the Python backend and the direct calls: LibTorch in all three looks here.
+DIRECT = "direct"
+# The same for the server, the stub of the Python backend and the direct calls: LibTorch in all three looks here, ONNX
+# Runtime is told by options of the session.
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 BUDGETS = {"small": 0.5, "large": 1.0}
 _SMALL_REQUESTS = 400
+_SMALL_CALLS = 4000
 _TITLES = {"ours": "this backend", "empty": "empty backend", "python": "Triton's Python backend"}
 
 
@@ -66,9 +72,19 @@ class Series:
         return every[ceil(0.95 * len(every)) - 1]
 
     @property
+    def means(self) -> list[float]:
+        """The mean latency of each round, in seconds."""
+        return [statistics.fmean(segment.latencies) for segment in self.segments]
+
+    @property
+    def throughputs(self) -> list[float]:
+        """Requests a second of each round."""
+        return [len(segment.latencies) / segment.seconds for segment in self.segments]
+
+    @property
     def throughput(self) -> float:
         """Requests a second, the median of the rounds."""
-        return statistics.median(len(segment.latencies) / segment.seconds for segment in self.segments)
+        return statistics.median(self.throughputs)
 
     def added(self, empty: Series) -> float:
         """Median latency more than the empty backend's: the median of the rounds' differences, in seconds."""
@@ -77,10 +93,10 @@ class Series:
 
 @dataclass
 class Report:
-    """All numbers: series by network, clients and backend, and direct calls by network, in seconds."""
+    """All series of a backend by network, number of clients, and what answered: ours, empty, python or direct."""
 
+    subject: Subject
     series: dict[tuple[str, int, str], Series] = field(default_factory=dict)
-    direct: dict[str, list[float]] = field(default_factory=dict)
 
     def rows(self) -> list[Row]:
         """Return what has a limit."""
@@ -88,8 +104,13 @@ class Report:
         for network in NETWORKS:
             for clients in CLIENTS:
                 ours, empty, other = (self.series[network.name, clients, name] for name in BACKENDS)
-                title = f"{network.name} model, {clients} client{'s' if clients > 1 else ''}: latency added"
-                rows.append(Row(title, _TITLES["python"], ours.added(empty), other.added(empty), BUDGETS[network.name]))
+                title = f"{network.name} model, {clients} client{'s' if clients > 1 else ''}"
+                if network.name == "small" and self.subject.in_process:
+                    mean, least = statistics.median(ours.means), self._least(network, clients)
+                    against = f"{self._title(DIRECT)} + {_TITLES['empty']}"
+                    rows.append(Row(f"{title}: mean latency", against, mean, least, self.subject.in_process))
+                times = ours.added(empty), other.added(empty)
+                rows.append(Row(f"{title}: latency added", _TITLES["python"], *times, BUDGETS[network.name]))
             ours, other = (self.series[network.name, CLIENTS[-1], name] for name in ("ours", "python"))
             title = f"{network.name} model, {CLIENTS[-1]} clients: time for each request"
             rows.append(Row(title, _TITLES["python"], 1 / ours.throughput, 1 / other.throughput, 1))
@@ -98,116 +119,153 @@ class Report:
     def details(self) -> str:
         """Return all series as a Markdown table, and below it what is added to a direct call."""
         lines = [
-            "| model | clients | backend | median | 95 % within | requests a second |",
+            "| model | clients | answered by | median | 95 % within | requests a second |",
             "|---|---|---|---|---|---|",
         ]
-        for (network, clients, backend), each in self.series.items():
-            cells = [network, str(clients), _TITLES[backend], duration(each.median), duration(each.p95)]
+        for (model, clients, name), each in self.series.items():
+            cells = [model, str(clients), self._title(name), duration(each.median), duration(each.p95)]
             lines.append(f"| {' | '.join(cells)} | {each.throughput:.0f} |")
         lines += [
             "",
-            "| model | direct call of LibTorch | added by this backend | more | share |",
+            f"| model, 1 client | {self._title(DIRECT)} | added by this backend | more | share |",
             "|---|---|---|---|---|",
         ]
-        for network, times in self.direct.items():
-            direct = statistics.median(times)
-            added = self.series[network, 1, "ours"].added(self.series[network, 1, "empty"])
+        for network in NETWORKS:
+            ours, empty, call = (self.series[network.name, 1, name] for name in ("ours", "empty", DIRECT))
+            direct, added = call.median, ours.added(empty)
             more = f"{(added - direct) * 1e6:.0f} µs | {(added - direct) / direct:.1%}"
-            lines.append(f"| {network} | {duration(direct)} | {duration(added)} | {more} |")
+            lines.append(f"| {network.name} | {duration(direct)} | {duration(added)} | {more} |")
         return "\n".join(lines)
 
+    def _least(self, network: Network, clients: int) -> float:
+        """Return what a request took if nothing were added to the server and the call, in seconds.
 
-def measure(rounds: int) -> Report:
-    """Build, serve and measure.
+        With more callers than processors a caller waits for a processor between calls, which the median of the calls
+        does not show: how many callers there are, divided by the calls a second, is how long each has one under way.
+        """
+        call, empty = (self.series[network.name, clients, name] for name in (DIRECT, "empty"))
+        return statistics.median(
+            clients / rate + mean for rate, mean in zip(call.throughputs, empty.means, strict=True)
+        )
+
+    def _title(self, name: str) -> str:
+        return _TITLES.get(name, f"direct call of {self.subject.runtime}")
+
+
+def measure(backend: str, rounds: int) -> Report:
+    """Build, serve and measure a backend.
 
     Parameters
     ----------
+    backend
+        Its name.
     rounds
-        How often each backend has its turn with each number of clients, the large model with one client four times as
-        often. A turn of the small model is 400 requests, of the large one two for each client and at least 4.
+        How often each has its turn with each number of clients, the large model with one client four times as often. A
+        turn of the small model is 400 requests, of the large one two for each client and at least 4.
     """
+    subject = SUBJECTS[backend]
     project = Project(load_settings({}, os.environ, Path.cwd()), os.environ, Path.cwd())
-    *_, suite = prepare_tests(project, "pytorch", discard, sanitize="", server=None, arguments=[])
+    *_, suite = prepare_tests(project, subject.component, discard, sanitize="", server=None, arguments=[])
     tree, ours = (Path(suite.environ[f"MACBUILD_TEST_{name}"]) for name in ("SERVER", "BACKENDS"))
-    roots = {"libtorch": Path(torch.__file__).parent}
+    roots = {"libtorch": SUBJECTS["pytorch"].folder, "onnxruntime": SUBJECTS["onnxruntime"].folder}
     native = build_for_host("bench", Path(__file__).parent / "native", roots, {}, project.context(discard)).stage
     work = work_folder("backend")
-    python = python_backend.prepare(tree, work)
+    python = python_backend.prepare(tree, work, subject)
     with tempfile.TemporaryDirectory(prefix="macbuild-bench-") as name:
         models, backends = Path(name) / "models", Path(name) / "backends"
-        backends.mkdir()
-        for folder in (ours / "pytorch", native / "backends/empty", python.backends / "python"):
+        _place(subject, ours, backends)
+        for folder in (native / "backends/empty", python.backends / "python"):
             (backends / folder.name).symlink_to(folder)
-        references = {network.name: _add(models, network, python) for network in NETWORKS}
+        references = {network.name: _add(models, network, subject, python) for network in NETWORKS}
         environ = {**python.environ, **THREADS}
-        report = Report()
+        report = Report(subject)
         with Server(tree, models, backends, log=work / "server.log", environ=environ, timeout=120) as server:
             for network in NETWORKS:
-                with _direct(native / "bin/direct", models / f"{network.name}-ours/1/model.pt", network) as call:
+                program = native / "bin" / f"direct_{subject.backend}"
+                with _direct(program, models / f"{network.name}-ours/1" / subject.model, network) as call:
                     _measure(network, server.http, references[network.name], call, rounds, report)
     return report
 
 
-def _add(models: Path, network: Network, python: PythonBackend) -> Tensor:
+def _place(subject: Subject, built: Path, backends: Path) -> None:
+    """Put the backend into a folder of backends, with what belongs beside it."""
+    folder = backends / subject.backend
+    shutil.copytree(built / subject.backend, folder)
+    for file in subject.folder.glob(subject.beside) if subject.beside else ():
+        (folder / file.name).symlink_to(file)
+
+
+def _add(models: Path, network: Network, subject: Subject, python: PythonBackend) -> Tensor:
     """Add a network to the model repository once for each backend, and return what it gives for its sample."""
-    for backend, name in (("ours", "pytorch"), ("empty", "empty")):
+    for backend, name in (("ours", subject.backend), ("empty", "empty")):
         folder = models / f"{network.name}-{backend}"
         (folder / "1").mkdir(parents=True)
-        text = "\n".join([f'backend: "{name}"', *network.config(), ""])
-        (folder / "config.pbtxt").write_text(text, encoding="utf-8")
-    module = models / f"{network.name}-ours" / "1" / "model.pt"
-    reference = network.save(module)
-    python.add_model(models, f"{network.name}-python", module, network.config())
+        lines = [f'backend: "{name}"', *network.config()]
+        if backend == "ours":
+            pairs = subject.parameters.items()
+            lines += [f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in pairs]
+        (folder / "config.pbtxt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    file = models / f"{network.name}-ours" / "1" / subject.model
+    reference = network.save(file)
+    python.add_model(models, f"{network.name}-python", file, network.config())
     return reference
 
 
 @contextmanager
-def _direct(program: Path, module: Path, network: Network) -> Iterator[Callable[[int], list[float]]]:
-    """Yield a function that calls LibTorch in a process of its own so many times and returns the seconds of each."""
-    command = [str(program), str(module), "1", *map(str, network.input)]
+def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[int, int], Segment]]:
+    """Yield a function that has so many threads of another process call the runtime so many times together."""
+    command = [str(program), str(model), "1", *map(str, network.input)]
     environ = {**os.environ, **THREADS}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         source, target = process.stdout, process.stdin
 
-        def call(count: int) -> list[float]:
-            target.write(f"{count}\n")
+        def call(callers: int, count: int) -> Segment:
+            target.write(f"{callers} {count}\n")
             target.flush()
-            return [int(word) / 1e9 for word in source.readline().split()]
+            seconds, *latencies = (int(word) / 1e9 for word in source.readline().split())
+            return Segment(latencies, seconds)
 
         yield call
         target.close()
 
 
 def _measure(
-    network: Network, address: str, reference: Tensor, direct: Callable[[int], list[float]], rounds: int, report: Report
+    network: Network,
+    address: str,
+    reference: Tensor,
+    direct: Callable[[int, int], Segment],
+    rounds: int,
+    report: Report,
 ) -> None:
-    """Give each backend its turns, in an order that is reversed each time, after a warm-up that checks the answers."""
+    """Give each its turns, in an order that is reversed each time, after a warm-up that checks the answers."""
     sample = network.sample()
     message = {
         name: request(f"{network.name}-{name}", tuple(sample.shape), sample.numpy().tobytes(), ["OUTPUT__0"])
         for name in BACKENDS
     }
     small = network.name == "small"
-    direct(_SMALL_REQUESTS if small else 4)
-    times = report.direct.setdefault(network.name, [])
+    direct(1, _SMALL_CALLS if small else 4)
     for clients in CLIENTS:
         count = _SMALL_REQUESTS if small else max(4, 2 * clients)
         with connect(address, clients) as client:
             for name in BACKENDS:
-                report.series[network.name, clients, name] = Series()
                 body = client.run(message[name], max(20, clients)).body
                 _check(body, reference if name != "empty" else torch.zeros_like(reference))
+            turns: dict[str, Callable[[], Segment]] = {
+                name: partial(client.run, message[name], count) for name in BACKENDS
+            }
+            if small or clients == 1:  # one instance runs the large model in turns, callers without it would not
+                turns[DIRECT] = partial(direct, clients, _SMALL_CALLS if small else count)
+            every = {name: report.series.setdefault((network.name, clients, name), Series()) for name in turns}
             # A drift of the machine's speed shows most where an answer takes long: turns are short and many there.
             for turn in range(rounds if small else rounds * max(1, 4 // clients)):
-                if clients == 1:
-                    times += direct(count)
-                for name in BACKENDS if turn % 2 == 0 else BACKENDS[::-1]:
-                    report.series[network.name, clients, name].segments.append(client.run(message[name], count))
+                for name in list(turns) if turn % 2 == 0 else reversed(turns):
+                    every[name].segments.append(turns[name]())
 
 
 def _check(body: bytes, reference: Tensor) -> None:
     """Refuse numbers that are no answers."""
     answer = torch.frombuffer(bytearray(body[-4 * reference.numel() :]), dtype=torch.float32)
-    torch.testing.assert_close(answer, reference.flatten())
+    torch.testing.assert_close(answer, reference.flatten(), rtol=1e-3, atol=1e-4)

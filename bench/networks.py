@@ -1,4 +1,4 @@
-"""The models that are served: TorchScript files of a small and a large network, and what their configuration says."""
+"""The models that are served: files of a small and a large network, and what their configuration says."""
 
 from __future__ import annotations
 
@@ -25,14 +25,28 @@ class Network:
     output: tuple[int, ...]
 
     def save(self, path: Path) -> Tensor:
-        """Write the TorchScript file, weights always the same, and return what it gives for `sample()`."""
+        """Write a file, weights always the same, and return what the network gives for `sample()`.
+
+        It is a TorchScript file if the name ends in `.pt`, an ONNX file if in `.onnx`. PyTorch calls both ways to make
+        them deprecated; the new ones need more packages.
+        """
         torch.manual_seed(0)
         module = self.make().eval()
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore", DeprecationWarning)
-            script = torch.jit.script(module)
-            torch.jit.save(script, str(path))
-            result: Tensor = script(self.sample())
+            if path.suffix == ".pt":
+                torch.jit.save(torch.jit.script(module), str(path))
+            else:
+                torch.onnx.export(
+                    module,
+                    (self.sample(),),
+                    path,
+                    input_names=["INPUT__0"],
+                    output_names=["OUTPUT__0"],
+                    dynamic_axes={name: {0: "batch"} for name in ("INPUT__0", "OUTPUT__0")},
+                    dynamo=False,
+                )
+            result: Tensor = module(self.sample())
         return result
 
     def sample(self) -> Tensor:

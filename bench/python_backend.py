@@ -1,4 +1,4 @@
-"""Serve TorchScript through Triton's own Python backend, the one that our backend is measured against."""
+"""Serve models through Triton's own Python backend, the one that our backends are measured against."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
+from string import Template
+
+from bench.subjects import Subject
 
 __all__ = ["PythonBackend", "prepare"]
 
 _PACKAGE = Path("pytriton/tritonserver")
 _STUB = "triton_python_backend_stub"
 
-# What a careful user writes: one call for all requests of an execution, tensors handed over without numpy.
-_MODEL = """\
+# What a careful user writes: one call for all requests of an execution, no copy that the API does not make.
+_MODEL = Template("""\
 import json
 import sys
 from pathlib import Path
 
-sys.path[:0] = MODULES  # the stub's Python takes nothing from the environment
+sys.path[:0] = $modules  # the stub's Python takes nothing from the environment
 
-import torch
+$runtime
 import triton_python_backend_utils as pb_utils
-from torch.utils.dlpack import from_dlpack, to_dlpack
 
 
 class TritonPythonModel:
@@ -35,35 +36,76 @@ class TritonPythonModel:
         self.inputs = [each["name"] for each in config["input"]]
         self.outputs = [each["name"] for each in config["output"]]
         self.batched = config["max_batch_size"] > 0
-        path = Path(args["model_repository"]) / args["model_version"] / "model.pt"
-        self.module = torch.jit.load(str(path)).eval()
+        self.run = load(Path(args["model_repository"]) / args["model_version"] / "$model", self.inputs, self.outputs)
 
     def execute(self, requests):
-        columns = [[self.tensor(request, name) for request in requests] for name in self.inputs]
-        with torch.inference_mode():
-            if len(requests) == 1:
-                rows = [self.run([column[0] for column in columns])]
-            elif self.batched:
-                sizes = [tensor.shape[0] for tensor in columns[0]]
-                parts = [result.split(sizes) for result in self.run([torch.cat(column) for column in columns])]
-                rows = list(zip(*parts))
-            else:
-                rows = [self.run(row) for row in zip(*columns)]
+        columns = [
+            [tensor_in(pb_utils.get_input_tensor_by_name(request, name)) for request in requests]
+            for name in self.inputs
+        ]
+        if len(requests) == 1:
+            rows = [self.run([column[0] for column in columns])]
+        elif self.batched:
+            sizes = [tensor.shape[0] for tensor in columns[0]]
+            rows = list(zip(*(split(result, sizes) for result in self.run([join(column) for column in columns]))))
+        else:
+            rows = [self.run(row) for row in zip(*columns)]
         return [self.response(row) for row in rows]
 
-    def run(self, inputs):
-        result = self.module(*inputs)
+    def response(self, row):
+        return pb_utils.InferenceResponse([tensor_out(name, part) for name, part in zip(self.outputs, row)])
+""")
+
+_RUNTIMES = {
+    "torch": """\
+import torch
+from torch import cat as join, split
+from torch.utils.dlpack import from_dlpack, to_dlpack
+
+
+def load(path, inputs, outputs):
+    module = torch.jit.load(str(path)).eval()
+
+    def run(tensors):
+        with torch.inference_mode():
+            result = module(*tensors)
         return result if isinstance(result, tuple) else (result,)
 
-    def tensor(self, request, name):
-        return from_dlpack(pb_utils.get_input_tensor_by_name(request, name).to_dlpack())
+    return run
 
-    def response(self, row):
-        tensors = [
-            pb_utils.Tensor.from_dlpack(name, to_dlpack(part.contiguous())) for name, part in zip(self.outputs, row)
-        ]
-        return pb_utils.InferenceResponse(tensors)
-"""
+
+def tensor_in(tensor):
+    return from_dlpack(tensor.to_dlpack())
+
+
+def tensor_out(name, tensor):
+    return pb_utils.Tensor.from_dlpack(name, to_dlpack(tensor.contiguous()))
+""",
+    "onnxruntime": """\
+import numpy
+import onnxruntime
+from numpy import concatenate as join
+
+
+def load(path, inputs, outputs):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda arrays: session.run(outputs, dict(zip(inputs, arrays)))
+
+
+def split(array, sizes):
+    return numpy.split(array, numpy.cumsum(sizes)[:-1])
+
+
+def tensor_in(tensor):
+    return tensor.as_numpy()
+
+
+def tensor_out(name, array):
+    return pb_utils.Tensor(name, array)
+""",
+}
 
 
 @dataclass(frozen=True)
@@ -76,16 +118,19 @@ class PythonBackend:
         Folder to give as backend directory; other backends may be added to it.
     environ
         Environment variables of the server.
+    package
+        The package that runs the models.
     modules
-        Folders that its Python takes numpy and torch from.
+        Folders that its Python takes numpy and this package from.
     """
 
     backends: Path
     environ: dict[str, str]
+    package: str
     modules: tuple[str, ...]
 
-    def add_model(self, repository: Path, name: str, module: Path, config: Sequence[str]) -> None:
-        """Add a TorchScript file to a model repository as a model of the Python backend.
+    def add_model(self, repository: Path, name: str, file: Path, config: Sequence[str]) -> None:
+        """Add a model file to a model repository as a model of the Python backend.
 
         Parameters
         ----------
@@ -93,21 +138,22 @@ class PythonBackend:
             Model repository.
         name
             Name of the model.
-        module
-            The TorchScript file; arguments and outputs are in the order of the configuration.
+        file
+            A file for the package: TorchScript, arguments and outputs in the order of the configuration, or ONNX.
         config
             Lines of config.pbtxt without the backend.
         """
         folder = repository / name / "1"
         folder.mkdir(parents=True)
-        shutil.copyfile(module, folder / "model.pt")
-        (folder / "model.py").write_text(_MODEL.replace("MODULES", repr(list(self.modules))), encoding="utf-8")
+        shutil.copyfile(file, folder / file.name)
+        text = _MODEL.substitute(runtime=_RUNTIMES[self.package], modules=list(self.modules), model=file.name)
+        (folder / "model.py").write_text(text, encoding="utf-8")
         text = "\n".join(['backend: "python"', *config, ""])
         (repository / name / "config.pbtxt").write_text(text, encoding="utf-8")
 
 
-def prepare(server: Path, folder: Path) -> PythonBackend:
-    """Set up the Python backend of the unpacked wheel nvidia-pytriton for the running Python and its torch.
+def prepare(server: Path, folder: Path, subject: Subject) -> PythonBackend:
+    """Set up the Python backend of the unpacked wheel nvidia-pytriton for the running Python and a package of it.
 
     Its stub is linked with libpython and made for numpy before 2, which is installed into `folder` by pip.
 
@@ -117,6 +163,8 @@ def prepare(server: Path, folder: Path) -> PythonBackend:
         The unpacked wheel.
     folder
         Receives the backend and numpy; what is there already is used again.
+    subject
+        Tells the package.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     backend = folder / "backends" / "python"
@@ -128,10 +176,7 @@ def prepare(server: Path, folder: Path) -> PythonBackend:
     if not numpy.exists():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(numpy), "numpy<2"]
         subprocess.run(command, check=True)
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("torch")
-    modules = (str(numpy), str(Path(spec.origin).parents[1]))
+    modules = (str(numpy), str(subject.folder.parent))
     libraries = [str(server / "nvidia_pytriton.libs"), f"{sys.base_prefix}/lib", os.environ.get("LD_LIBRARY_PATH", "")]
     environ = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
-    return PythonBackend(folder / "backends", environ, modules)
+    return PythonBackend(folder / "backends", environ, subject.package, modules)

@@ -83,11 +83,12 @@ def pack_artifact(
 
 
 def _requires(spec: PackSpec) -> list[str]:
-    """Return the Python packages of the very versions that the stage was linked with, if these are the same for all
-    of its architectures; else the project states them for each.
-    """  # noqa: D205 - one sentence more than a line has room for
+    """Return the Python packages of the very versions that the stage was linked with.
+
+    If these differ between its architectures, the project states them for each. It also states what is not linked.
+    """
     packages = spec.recipe.build.python_packages if spec.recipe.build else {}
-    names = [name for name, _ in spec.leans_on]
+    names = [name for name, _ in spec.leans_on if name in packages]
     return [f"{packages[name]}=={number}" for name, number in spec.leans_on if names.count(name) == 1]
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import cache_folder
 
 ROOT = Path(__file__).parents[2]
@@ -39,21 +41,34 @@ def test_an_unknown_row_is_refused_with_the_known_ones() -> None:
     assert "edit-command" in ran.stderr
 
 
-def test_the_backend_is_measured_in_a_real_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("backend", "runtime"), [("pytorch", "LibTorch"), ("onnxruntime", "ONNX Runtime")])
+def test_a_backend_is_measured_in_a_real_server(backend: str, runtime: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("<!-- bench -->\nkept\n<!-- end -->\n<!-- bench backend -->\n<!-- end -->\n")
-    ran = bench("backend", "--rounds", "1", "--write", str(page))
+    before = f"<!-- bench -->\nkept\n<!-- end -->\n<!-- bench backend {backend} -->"
+    page.write_text(f"{before}\n<!-- end -->\n")
+    ran = bench("backend", backend, "--rounds", "1", "--write", str(page))
     assert ran.returncode in {0, 1}, ran.stderr
     text = page.read_text()
-    assert text.startswith("<!-- bench -->\nkept\n<!-- end -->\n<!-- bench backend -->\n| what |")
-    time = r"[\d.]+ [mµ]?s"
+    assert text.startswith(f"{before}\n| what |")
+    time = r"-?[\d.]+ [mµ]?s"
+    python, call = "Triton's Python backend", f"direct call of {runtime}"
+    for clients in ("1 client", "4 clients", "16 clients"):
+        limited = f"| small model, {clients}: mean latency | {call} + empty backend | "
+        assert (limited in text) == (backend == "onnxruntime")
     for model in ("small", "large"):
         for clients in ("1 client", "4 clients", "16 clients"):
-            assert f"| {model} model, {clients}: latency added | Triton's Python backend | " in text
-        assert f"| {model} model, 16 clients: time for each request | " in text
-        for backend in ("this backend", "empty backend", "Triton's Python backend"):
-            assert re.search(rf"\| {model} \| 16 \| {backend} \| {time} \| {time} \| \d+ \|", text)
+            assert f"| {model} model, {clients}: latency added | {python} | " in text
+        assert f"| {model} model, 16 clients: time for each request | {python} | " in text
+        for name in ("this backend", "empty backend", python):
+            assert re.search(rf"\| {model} \| 16 \| {name} \| {time} \| {time} \| \d+ \|", text)
+        assert re.search(rf"\| {model} \| 1 \| {call} \| {time} \| {time} \| \d+ \|", text)
         assert re.search(rf"\| {model} \| {time} \| {time} \| -?\d+ µs \| ", text)
+
+
+def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
+    ran = bench("backend", "nothing")
+    assert ran.returncode == 2
+    assert "choose from pytorch, onnxruntime" in ran.stderr
 
 
 def test_a_page_without_a_place_for_the_table_is_left_alone(tmp_path: Path) -> None:

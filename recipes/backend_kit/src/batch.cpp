@@ -194,6 +194,14 @@ void* Batch::output_buffer(std::string_view name, DataType datatype, Shape shape
     return requests_[0]->add_output(*output, shape, tensor_size(datatype, shape));
 }
 
+void Batch::restart() {
+    for (Request* request : requests_) {
+        if (!request->failed()) {
+            request->renew_response();
+        }
+    }
+}
+
 void Batch::fail(std::size_t request, const Error& error) noexcept { requests_[request]->fail(error); }
 
 bool Batch::cancelled(std::size_t request) const { return requests_[request]->cancelled(); }

@@ -5,9 +5,13 @@
 #include <charconv>
 
 #include "backend_kit/error.hpp"
+#include "backend_kit/log.hpp"
 
 namespace backend_kit {
 namespace {
+
+// Fields that choose a scheduler; the server takes one of them.
+constexpr std::array<std::string_view, 3> schedulers{"dynamic_batching", "sequence_batching", "ensemble_scheduling"};
 
 char lower(char character) noexcept {
     return character >= 'A' && character <= 'Z' ? static_cast<char>(character - 'A' + 'a') : character;
@@ -86,6 +90,17 @@ InstanceGroup read_instance_group(const JsonView& view) {
     return result;
 }
 
+std::vector<std::string> read_op_libraries(const JsonView& root) {
+    std::vector<std::string> result;
+    const auto operations = root.find("model_operations");
+    if (const auto list = operations ? operations->find("op_library_filename") : std::nullopt) {
+        for (const JsonView& item : list->items()) {
+            result.push_back(item.string());
+        }
+    }
+    return result;
+}
+
 StringMap read_strings(const JsonView& view) {
     StringMap result;
     for (const auto& [name, value] : view.members()) {
@@ -143,6 +158,7 @@ void read_config(const JsonView& root, ModelConfig& config) {
         config.decoupled = policy->boolean_or("decoupled", false);
     }
     read_optimization(root, config);
+    config.op_libraries = read_op_libraries(root);
 }
 
 const TensorConfig* find_tensor(const std::vector<TensorConfig>& tensors, std::string_view name) noexcept {
@@ -195,7 +211,35 @@ Json tensors_json(const std::vector<TensorConfig>& tensors, const Json* old_list
     return Json(std::move(result));
 }
 
+bool has_scheduler(const Json& document) {
+    return std::ranges::any_of(schedulers, [&](std::string_view key) {
+        const Json* scheduler = document.find(key);
+        return scheduler != nullptr && !scheduler->is_null();
+    });
+}
+
+bool matches(std::string_view name, std::string_view pattern) noexcept {
+    return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
+}
+
 }  // namespace
+
+void TensorConfig::set_model_shape(std::vector<std::int64_t> shape, bool batched) {
+    dims = std::move(shape);
+    reshape.reset();
+    if (batched) {
+        if (dims.empty()) {
+            throw invalid_argument("'" + name + "' has no batch dimension");
+        }
+        dims.erase(dims.begin());
+    }
+    if (dims.empty()) {
+        if (batched) {
+            reshape.emplace();
+        }
+        dims = {1};
+    }
+}
 
 ModelConfig ModelConfig::parse(std::string_view text) {
     ModelConfig config;
@@ -240,6 +284,9 @@ std::string ModelConfig::completed() const {
     result.set("max_batch_size", Json(max_batch_size));
     result.set("input", tensors_json(inputs, document.find("input")));
     result.set("output", tensors_json(outputs, document.find("output")));
+    if (dynamic_batching && !has_scheduler(document)) {
+        result.set("dynamic_batching", Json(JsonObject{}));
+    }
     return result.text();
 }
 
@@ -336,14 +383,17 @@ std::optional<std::string> Parameters::choice(std::string_view name, std::span<c
     refuse(name, "is none of " + listed);
 }
 
-std::vector<std::string> Parameters::unknown(std::span<const std::string_view> known) const {
-    std::vector<std::string> result;
+void Parameters::warn_of_unknown(std::span<const std::string_view> known) const {
+    std::string listed;
+    for (const std::string_view name : known) {
+        listed += (listed.empty() ? "" : ", ") + std::string(name);
+    }
     for (const auto& [name, value] : parameters_) {
-        if (std::find(known.begin(), known.end(), name) == known.end()) {
-            result.push_back(name);
+        if (std::ranges::none_of(known, [&](std::string_view pattern) { return matches(name, pattern); })) {
+            log_warning("model " + model_name_ + ": the parameter " + name + " has no effect; this backend knows " +
+                        listed);
         }
     }
-    return result;
 }
 
 }  // namespace backend_kit

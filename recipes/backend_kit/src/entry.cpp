@@ -124,6 +124,12 @@ Model& model_of(TRITONBACKEND_ModelInstance* instance) {
 
 }  // namespace
 
+void InstanceInfo::refuse_gpu(std::string_view hint) const {
+    if (kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
+        throw unsupported("KIND_GPU is not served; use KIND_CPU or KIND_MODEL and " + std::string(hint));
+    }
+}
+
 namespace entry {
 
 TRITONSERVER_Error* initialize(TRITONBACKEND_Backend* backend, MakeBackend make) noexcept {

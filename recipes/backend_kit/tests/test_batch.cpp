@@ -307,6 +307,41 @@ TEST(wrong_inputs_are_the_error_of_their_request_alone) {
     CHECK(floats_of(requests.back().outputs.at(0)) == (std::vector<float>{1, 2, 3, 4, 5, 6}));
 }
 
+TEST(a_batch_that_starts_again_has_only_its_new_outputs) {
+    World world;
+    const std::vector<float> data{1, 2};
+    const std::vector<float> wrong{7, 7, 7, 7};
+    std::vector<TRITONBACKEND_Request> requests{floats(data, 1), floats(data, 1)};
+    run(world, requests, [&](Batch& batch) {
+        const Tensor x = batch.gather("x");
+        batch.restart();
+        CHECK_EQUAL(fake::server.responses, 2);
+        batch.scatter("y", x.datatype, x.shape, wrong.data());
+        batch.restart();
+        batch.scatter("y", x.datatype, x.shape, x.data);
+    });
+    for (const TRITONBACKEND_Request& request : requests) {
+        check_success(request);
+        CHECK_EQUAL(request.made, 2);
+        CHECK_EQUAL(request.outputs.size(), 1U);
+        CHECK(floats_of(request.outputs.at(0)) == data);
+    }
+}
+
+TEST(a_buffer_of_a_request_can_be_had_again_after_a_start) {
+    World world;
+    const std::vector<float> data{1, 2};
+    std::vector<TRITONBACKEND_Request> requests{floats(data, 1)};
+    run(world, requests, [&](Batch& batch) {
+        std::memset(batch.output_buffer("y", TRITONSERVER_TYPE_FP32, std::vector<std::int64_t>{1, 3}), 1, 12);
+        batch.restart();
+        std::memcpy(batch.output_buffer("y", TRITONSERVER_TYPE_FP32, std::vector<std::int64_t>{1, 2}), data.data(), 8);
+    });
+    check_success(requests[0]);
+    CHECK_EQUAL(shape_of(requests[0].outputs.at(0).shape), "[1,2]");
+    CHECK(floats_of(requests[0].outputs.at(0)) == data);
+}
+
 TEST(outputs_that_contradict_the_configuration_are_errors) {
     World world(config_text(4, {"x FP32 2"}, {"y FP32 2"}));
     const std::vector<float> data{1, 2};

@@ -24,7 +24,8 @@ const char* const full = R"({
   "dynamic_batching": {"preferred_batch_size": [8], "max_queue_delay_microseconds": 100},
   "instance_group": [{"name": "m_0", "kind": "KIND_MODEL", "count": 2, "gpus": []}, {"kind": "KIND_CPU"}],
   "default_model_filename": "other.pt", "model_transaction_policy": {"decoupled": true},
-  "parameters": {"DEVICE": {"string_value": "cpu"}, "EMPTY": {}}, "model_warmup": []})";
+  "parameters": {"DEVICE": {"string_value": "cpu"}, "EMPTY": {}}, "model_warmup": [],
+  "model_operations": {"op_library_filename": ["a.so", "/b.so"]}})";
 
 ModelConfig model(const std::string& parameters) {
     return ModelConfig::parse(R"({"name":"m","parameters":{)" + parameters + "}}");
@@ -61,6 +62,7 @@ TEST(a_configuration_is_read_whole) {
     CHECK_EQUAL(*config.graph_level, -1);
     CHECK_EQUAL(config.gpu_accelerators.at(0).parameters.at("a"), "b");
     CHECK_EQUAL(config.cpu_accelerators.at(0).name, "openvino");
+    CHECK(config.op_libraries == (std::vector<std::string>{"a.so", "/b.so"}));
     config.check_supported();
 }
 
@@ -69,6 +71,8 @@ TEST(what_is_absent_has_its_default) {
     CHECK(!config.batching() && !config.dynamic_batching && !config.decoupled && !config.graph_level);
     CHECK(config.inputs[0].datatype == TRITONSERVER_TYPE_INVALID);
     CHECK(config.inputs[0].dims.empty() && config.outputs.empty() && config.parameters.empty());
+    CHECK(config.op_libraries.empty());
+    CHECK(ModelConfig::parse(R"({"model_operations":{}})").op_libraries.empty());
 }
 
 TEST(wrong_fields_are_told_with_model_and_path) {
@@ -81,6 +85,8 @@ TEST(wrong_fields_are_told_with_model_and_path) {
                   ModelConfig::parse(R"({"name":"m","instance_group":[{"kind":"KIND_TPU"}]})"));
     CHECK_INVALID(start + "max_batch_size is no whole number of 64 bits",
                   ModelConfig::parse(R"({"name":"m","max_batch_size":1.5})"));
+    CHECK_INVALID(start + "model_operations.op_library_filename[1] is no string",
+                  ModelConfig::parse(R"({"name":"m","model_operations":{"op_library_filename":["a",1]}})"));
     CHECK_INVALID(start + "parameters.A.string_value is no string",
                   ModelConfig::parse(R"({"name":"m","parameters":{"A":{"string_value":1}}})"));
     CHECK_INVALID("configuration of model : config is no object", ModelConfig::parse("[]"));
@@ -117,6 +123,35 @@ TEST(a_completed_configuration_keeps_what_was_there) {
         R"("optional":true}],"output":[{"name":"y","data_type":"TYPE_FP32","dims":[]}],"dynamic_batching":{}})");
 }
 
+TEST(a_completed_configuration_gets_a_scheduler_where_none_is) {
+    const auto completed = [](const std::string& more) {
+        ModelConfig config = ModelConfig::parse(R"({"name":"m")" + more + "}");
+        config.dynamic_batching = true;
+        return config.completed();
+    };
+    const std::string ports = R"("max_batch_size":0,"input":[],"output":[])";
+    CHECK_EQUAL(completed(""), R"({"name":"m",)" + ports + R"(,"dynamic_batching":{}})");
+    for (const std::string name : {"dynamic_batching", "sequence_batching", "ensemble_scheduling"}) {
+        const std::string scheduler = ",\"" + name + R"(":{"any":1})";
+        CHECK_EQUAL(completed(scheduler), R"({"name":"m")" + scheduler + "," + ports + "}");
+    }
+    CHECK_EQUAL(ModelConfig::parse(R"({"name":"m"})").completed(), R"({"name":"m",)" + ports + "}");
+}
+
+TEST(a_port_gets_its_dimensions_from_the_shape_of_the_model) {
+    using Dims = std::vector<std::int64_t>;
+    TensorConfig port{"x", TRITONSERVER_TYPE_FP32, {}};
+    port.set_model_shape({-1, 3, 2}, true);
+    CHECK(port.dims == (Dims{3, 2}) && !port.reshape);
+    port.set_model_shape({-1}, true);
+    CHECK(port.dims == (Dims{1}) && port.reshape == Dims{});
+    port.set_model_shape({-1, 3}, false);
+    CHECK(port.dims == (Dims{-1, 3}) && !port.reshape);
+    port.set_model_shape({}, false);
+    CHECK(port.dims == (Dims{1}) && !port.reshape);
+    CHECK_INVALID("'x' has no batch dimension", port.set_model_shape({}, true));
+}
+
 TEST(settings_of_the_command_line) {
     CHECK_EQUAL(BackendConfig::parse(R"({"cmdline":{"default-max-batch-size":"4","a":"b"}})").default_max_batch_size(),
                 4);
@@ -143,8 +178,6 @@ TEST(values_are_typed) {
     CHECK_EQUAL(*parameters.choice("DEVICE", devices), "mps");
     CHECK(!parameters.choice("OTHER", devices));
     CHECK_EQUAL(*parameters.integer("LEAST", INT64_MIN), INT64_MIN);
-    const std::array<string_view, 3> known{"YES", "NO", "LEAST"};
-    CHECK(parameters.unknown(known) == (std::vector<std::string>{"DEVICE"}));
 }
 
 TEST(wrong_values_are_told_exactly) {

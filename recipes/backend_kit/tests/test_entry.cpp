@@ -35,6 +35,16 @@ TEST(a_backend_learns_all_about_itself) {
     CHECK_EQUAL(fake::server.messages, 0);
 }
 
+TEST(instances_of_a_gpu_are_refused_with_what_to_do) {
+    World world;
+    behaviour.on_instance = [](const InstanceInfo& info) { info.refuse_gpu("wait"); };
+    world.instance.kind = TRITONSERVER_INSTANCEGROUPKIND_GPU;
+    CHECK_ERROR(TRITONSERVER_ERROR_UNSUPPORTED, "KIND_GPU is not served; use KIND_CPU or KIND_MODEL and wait",
+                world.load());
+    world.instance.kind = TRITONSERVER_INSTANCEGROUPKIND_MODEL;
+    world.load();
+}
+
 TEST(an_old_server_is_refused) {
     World world;
     fake::server.minor = 18;

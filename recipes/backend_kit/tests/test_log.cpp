@@ -1,3 +1,6 @@
+#include <array>
+
+#include "backend_kit/config.hpp"
 #include "backend_kit/log.hpp"
 #include "testing.hpp"
 #include "world.hpp"
@@ -13,6 +16,18 @@ TEST(messages_carry_level_and_file) {
     const std::vector<std::string> expected{"I test_log.cpp:n one", "W test_log.cpp:n two", "E test_log.cpp:n three"};
     CHECK(fake::server.log == expected);
     CHECK_EQUAL(fake::server.calls, 3);
+}
+
+TEST(parameters_without_effect_are_warned_of) {
+    const World world;
+    const ModelConfig config = ModelConfig::parse(
+        R"({"name":"m","parameters":{"DEVICE":{},"device":{},"session.any":{},"session":{},"other":{}}})");
+    const std::array<std::string_view, 2> known{"DEVICE", "session.*"};
+    Parameters(config, {{{"unknown", "1"}}}, "testing").warn_of_unknown(known);
+    const auto warning = [](const std::string& name) {
+        return "W config.cpp:n model m: the parameter " + name + " has no effect; this backend knows DEVICE, session.*";
+    };
+    CHECK(fake::server.log == (std::vector<std::string>{warning("device"), warning("other"), warning("session")}));
 }
 
 TEST(a_log_that_fails_harms_nobody) {

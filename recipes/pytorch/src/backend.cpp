@@ -196,10 +196,7 @@ public:
     }
 
     std::unique_ptr<backend_kit::Instance> make_instance(const backend_kit::InstanceInfo& instance) override {
-        if (instance.kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
-            throw backend_kit::unsupported(
-                "KIND_GPU is not served; use KIND_CPU or KIND_MODEL and choose by the parameter DEVICE");
-        }
+        instance.refuse_gpu("choose by the parameter DEVICE");
         return std::make_unique<PytorchInstance>(config(), *network_);
     }
 

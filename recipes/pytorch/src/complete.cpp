@@ -52,26 +52,14 @@ bool is_batch(const std::vector<Example>& examples) {
     return std::adjacent_find(rows.begin(), rows.end(), std::not_equal_to<>()) != rows.end();
 }
 
-// Takes the batch dimension off, and gives what is left without dimensions the form that Triton wants: dims [1], which
-// it reshapes to none only behind a batch dimension.
-void settle(std::vector<Known>& all, bool batched, std::size_t examples) {
-    for (Known& known : all) {
-        auto& dims = known.port.dims;
-        if (batched) {
-            if (dims.empty()) throw backend_kit::invalid_argument("'" + known.port.name + "' has no batch dimension");
-            dims.erase(dims.begin());
-        }
-        if (dims.empty()) {
-            if (batched) known.port.reshape.emplace();
-            dims = {1};
-        }
-        known.port.optional = known.seen < examples;
-    }
-}
-
-std::vector<TensorConfig> ports(std::vector<Known>& all) {
+// The ports as the configuration has them; an input that an example goes without is optional.
+std::vector<TensorConfig> ports(std::vector<Known>& all, bool batched, std::size_t examples) {
     std::vector<TensorConfig> ports;
-    for (Known& known : all) ports.push_back(std::move(known.port));
+    for (auto& [port, seen] : all) {
+        port.set_model_shape(std::move(port.dims), batched);
+        port.optional = seen < examples;
+        ports.push_back(std::move(port));
+    }
     return ports;
 }
 
@@ -84,10 +72,8 @@ ModelConfig from_examples(const std::vector<Example>& examples, std::int64_t bat
     }
     ModelConfig found;
     found.max_batch_size = batch > 0 ? batch : is_batch(examples) ? default_batch : 0;
-    settle(inputs, found.batching(), examples.size());
-    settle(outputs, found.batching(), 0);
-    found.inputs = ports(inputs);
-    found.outputs = ports(outputs);
+    found.inputs = ports(inputs, found.batching(), examples.size());
+    found.outputs = ports(outputs, found.batching(), 0);
     return found;
 }
 

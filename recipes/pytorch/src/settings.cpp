@@ -3,8 +3,6 @@
 #include <array>
 #include <string_view>
 
-#include "backend_kit/log.hpp"
-
 namespace torch_backend {
 namespace {
 
@@ -19,15 +17,6 @@ constexpr std::array<std::string_view, 7> known{
 };
 
 constexpr std::array<std::string_view, 3> devices{"cpu", "mps", "auto"};
-
-void warn_of_unknown(const std::string& model, const std::vector<std::string>& names) {
-    std::string all;
-    for (const std::string_view name : known) all += (all.empty() ? "" : ", ") + std::string(name);
-    for (const std::string& name : names) {
-        backend_kit::log_warning("model " + model + ": the parameter " + name + " has no effect; this backend knows " +
-                                 all);
-    }
-}
 
 }  // namespace
 
@@ -49,7 +38,7 @@ Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit:
     settings.optimized_execution = !parameters.boolean("DISABLE_OPTIMIZED_EXECUTION").value_or(false);
     settings.tensor_expr_fusion = parameters.boolean("ENABLE_TENSOR_EXPR_FUSION");
     settings.jit_profiling = parameters.boolean("ENABLE_JIT_PROFILING");
-    warn_of_unknown(model.name, parameters.unknown(known));
+    parameters.warn_of_unknown(known);
     return settings;
 }
 

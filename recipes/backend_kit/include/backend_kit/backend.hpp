@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "backend_kit/batch.hpp"
 #include "backend_kit/config.hpp"
@@ -31,6 +32,9 @@ struct InstanceInfo {
     std::string name;
     TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
     std::int32_t device_id = 0;
+
+    // Throws Error (unsupported) for KIND_GPU; `hint` completes "use KIND_CPU or KIND_MODEL and ...".
+    void refuse_gpu(std::string_view hint) const;
 };
 
 // One instance of a model. Triton never runs two batches of one instance at the same time.

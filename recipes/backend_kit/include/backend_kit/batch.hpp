@@ -69,6 +69,10 @@ public:
     // in CPU memory. Not for BYTES.
     void* output_buffer(std::string_view name, DataType datatype, Shape shape);
 
+    // Forgets all outputs given so far, so that the batch can be computed again; what output_buffer() returned is gone
+    // then. Gathered inputs stay, and so do failed requests. Throws Error when Triton gives no fresh response.
+    void restart();
+
     // Marks one request failed; the others go on. Its rows stay in the tensors.
     void fail(std::size_t request, const Error& error) noexcept;
     // Whether the client gave this request up; long-running backends may ask between steps.

@@ -29,6 +29,11 @@ struct TensorConfig {
 
     // The dimensions that the backend sees: the server turns the client's shape into `reshape` and back.
     const std::vector<std::int64_t>& model_dims() const noexcept { return reshape ? *reshape : dims; }
+
+    // Sets dims and reshape, for completion, from the whole shape that the model has, its first dimension being the
+    // batch if `batched`. What is left without dimensions gets the form that Triton wants: dims [1], which it reshapes
+    // to none only behind a batch dimension. Throws Error (invalid argument) when there is no batch dimension.
+    void set_model_shape(std::vector<std::int64_t> shape, bool batched);
 };
 
 struct InstanceGroup {
@@ -58,7 +63,8 @@ struct ModelConfig {
     std::vector<Accelerator> cpu_accelerators;
     std::vector<Accelerator> gpu_accelerators;
     std::optional<std::int64_t> graph_level;
-    Json document;  // all of it, as the server wrote it
+    std::vector<std::string> op_libraries;  // model_operations.op_library_filename
+    Json document;                          // all of it, as the server wrote it
 
     // Reads the JSON of TRITONBACKEND_ModelConfig. Throws Error (invalid argument) that names model and field.
     static ModelConfig parse(std::string_view text);
@@ -71,7 +77,8 @@ struct ModelConfig {
     const TensorConfig* input(std::string_view input_name) const noexcept;
     const TensorConfig* output(std::string_view output_name) const noexcept;
 
-    // The document with inputs, outputs and max_batch_size of this object, for TRITONBACKEND_ModelSetConfig.
+    // The document with inputs, outputs and max_batch_size of this object, and with dynamic_batching if it is set here
+    // and the document has no scheduler, for TRITONBACKEND_ModelSetConfig.
     std::string completed() const;
 };
 
@@ -103,8 +110,9 @@ public:
     // One of the choices, in any case of letters; the result is written as in `choices`.
     std::optional<std::string> choice(std::string_view name, std::span<const std::string_view> choices) const;
 
-    // Names of the model's parameters that are none of `known`.
-    std::vector<std::string> unknown(std::span<const std::string_view> known) const;
+    // Logs a warning for each of the model's parameters that is none of `known`, and lists these; one that ends in `*`
+    // stands for all names that start so.
+    void warn_of_unknown(std::span<const std::string_view> known) const;
 
     // An error about the value of a parameter in the form above; `complaint` follows "'value' ".
     [[noreturn]] void refuse(std::string_view name, const std::string& complaint) const;

@@ -1,0 +1,69 @@
+"""The backends that are measured in a real server, each with what is its own; all else is done alike for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["SUBJECTS", "Subject"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A backend that is measured.
+
+    Parameters
+    ----------
+    backend
+        Its name in Triton.
+    component
+        The recipe that builds it.
+    runtime
+        What it runs models with, as people call it.
+    package
+        The Python package that brings this runtime.
+    model
+        Name of the model file that it and Triton's Python backend serve.
+    parameters
+        Parameters of its models, which set the threads; OMP_NUM_THREADS does where there are none.
+    beside
+        Pattern of files in the package that belong beside the backend.
+    in_process
+        The most that its latency may be of a direct call and the empty backend together, for the small model; None
+        without a limit.
+    """
+
+    backend: str
+    component: str
+    runtime: str
+    package: str
+    model: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    beside: str = ""
+    in_process: float | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the installed package."""
+        spec = find_spec(self.package)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(self.package)
+        return Path(spec.origin).parent
+
+
+_ALL = (
+    Subject("pytorch", "pytorch", "LibTorch", "torch", "model.pt"),
+    Subject(
+        "onnxruntime",
+        "onnxruntime_backend",
+        "ONNX Runtime",
+        "onnxruntime",
+        "model.onnx",
+        {"intra_op_thread_count": "1"},
+        "capi/libonnxruntime.*",
+        1.1,
+    ),
+)
+SUBJECTS = {subject.backend: subject for subject in _ALL}

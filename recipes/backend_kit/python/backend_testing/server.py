@@ -1,0 +1,197 @@
+"""Start tritonserver with the backend under test, and keep what the tests know of it.
+
+`macbuild test` sets these variables:
+
+MACBUILD_TEST_BACKENDS
+    Folder that has the backend, as `pytorch/libtriton_pytorch.so`, built for this machine.
+MACBUILD_TEST_SERVER
+    Folder of the server: the unpacked wheel nvidia-pytriton, or a folder with bin/tritonserver.
+MACBUILD_TEST_PRELOAD
+    Libraries that the server loads first, separated by `:`; a sanitizer's runtime. Optional.
+MACBUILD_TEST_LOAD_SECONDS
+    Duration of the load test (default 10). Optional.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from backend_testing.repository import Repository
+from backend_testing.wire import Client, InferenceServerException
+from macbuild.smoke import Server
+
+__all__ = ["Service", "library", "preload", "running", "start", "variable"]
+
+# glibc's dlerror(), called by the server for optional functions of a backend, unlocks the lock of the locale once too
+# often under AddressSanitizer; a library of the server then waits for it for ever in a destructor, before leaks are
+# looked for. It can do without.
+_NO_FREELOCALE = "void freelocale(void *locale) { (void)locale; }\n"
+# The HTTP server's note on an output buffer, when the output has no bytes: it is never released.
+_SERVER_LEAKS = "leak:HTTPAPIServer::InferResponseAlloc\n"
+
+
+def variable(name: str, component: str = "COMPONENT") -> str:
+    """Return an environment variable that the tests of a component cannot do without; end the tests if it is unset."""
+    text = os.environ.get(name)
+    if not text:
+        pytest.exit(f"{name} is not set: run these tests by `macbuild test {component}`", returncode=4)
+    return text
+
+
+def preload() -> list[Path]:
+    """Return the libraries that the server loads first; if there are any, it runs under a sanitizer."""
+    return [Path(path) for path in os.environ.get("MACBUILD_TEST_PRELOAD", "").split(":") if path]
+
+
+def library(source: str, path: Path) -> Path:
+    """Compile C to a shared library for this machine."""
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=source.encode(), check=True)  # noqa: S607 - the user's own compiler
+    return path
+
+
+def _sanitizer_options(suppressions: Path) -> dict[str, str]:
+    return {
+        "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=8",
+        "LSAN_OPTIONS": f"suppressions={suppressions}:print_suppressions=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
+
+
+def start(
+    repository: Path,
+    log: Path,
+    arguments: Sequence[str] = (),
+    *,
+    backends: Path,
+    suppressions: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Server:
+    """Return a server for a repository, its models loaded on request, not started yet: it is a context manager.
+
+    Parameters
+    ----------
+    repository
+        Folder of the models, there already.
+    log
+        File that receives what the server writes; files that it needs are put beside it.
+    arguments
+        More arguments of tritonserver.
+    backends
+        Folder with the backend, as MACBUILD_TEST_BACKENDS names it.
+    suppressions
+        Leaks that are not the backend's, in LeakSanitizer's form, besides those of the server.
+    environ
+        More environment variables.
+    """
+    # Without it glibc keeps ever larger freed blocks back, and the memory held says nothing of leaks.
+    variables = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
+    libraries = preload()
+    if libraries:
+        leaks = log.with_name("leaks.supp")
+        leaks.write_text(_SERVER_LEAKS + (suppressions.read_text(encoding="utf-8") if suppressions else ""), "utf-8")
+        variables |= _sanitizer_options(leaks)
+        libraries.append(library(_NO_FREELOCALE, log.with_name("libnofreelocale.so")))
+    return Server(
+        Path(variable("MACBUILD_TEST_SERVER")),
+        repository,
+        backends,
+        log=log,
+        arguments=arguments,
+        environ={**variables, **(environ or {})},
+        preload=libraries,
+        control="explicit",
+        timeout=120,
+    )
+
+
+@dataclass
+class Service:
+    """A running server with its repository and connections."""
+
+    server: Server
+    repository: Repository
+    clients: dict[str, Client] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)
+
+    def connect(self, protocol: str) -> Client:
+        """Open a connection of one's own."""
+        return Client(protocol, self.server.http if protocol == "http" else self.server.grpc)
+
+    def client(self, protocol: str = "http") -> Client:
+        """Return the shared connection of a protocol."""
+        if protocol not in self.clients:
+            self.clients[protocol] = self.connect(protocol)
+        return self.clients[protocol]
+
+    def load(self, name: str) -> None:
+        """Load a model once."""
+        if name not in self.loaded:
+            self.client().load(name)
+            self.loaded.add(name)
+
+    def unload(self, name: str) -> None:
+        """Unload a model and wait until it is gone.
+
+        Raises
+        ------
+        TimeoutError
+            It is still there after ten seconds.
+        """
+        self.client().unload(name)
+        self.loaded.discard(name)
+        end = time.monotonic() + 10
+        while self.client().ready(name):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{name} is not unloaded after 10 s")
+            time.sleep(0.05)
+
+    def refusal(self, name: str) -> str:
+        """Return the words with which the server refuses to load a model."""
+        with pytest.raises(InferenceServerException) as caught:
+            self.client().load(name)
+        return str(caught.value.message())
+
+    def log(self) -> str:
+        """Return what the server has written so far."""
+        return self.server.log.read_text(encoding="utf-8", errors="replace")
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in self.clients.values():
+            client.close()
+
+
+@contextmanager
+def running(
+    folder: Path,
+    arguments: Sequence[str] = (),
+    *,
+    backends: Path,
+    suppressions: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Service]:
+    """Run a server in a folder, with an empty repository `models` and `server.log`; see `start`.
+
+    Raises
+    ------
+    ToolError
+        The server does not start, ended by itself, or ends with an exit code other than 0, which a sanitizer's finding
+        gives too.
+    """
+    models = folder / "models"
+    models.mkdir()
+    log = folder / "server.log"
+    with start(models, log, arguments, backends=backends, suppressions=suppressions, environ=environ) as server:
+        service = Service(server, Repository(models))
+        try:
+            yield service
+        finally:
+            service.close()

@@ -1,0 +1,40 @@
+// One instance: it brings batches to a session and the results back.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "backend_kit/backend.hpp"
+#include "ports.hpp"
+#include "runtime.hpp"
+#include "session.hpp"
+#include "watch.hpp"
+
+namespace onnx_backend {
+
+// What all instances of a model share.
+struct Shared {
+    const Environment& environment;
+    CancelWatch& watch;
+    const backend_kit::ModelConfig& config;
+    Plan plan;
+    // Whether outputs have had the shapes that the model declares.
+    std::atomic<bool> shapes_hold = true;
+};
+
+class OnnxInstance final : public backend_kit::Instance {
+public:
+    OnnxInstance(Shared& shared, std::shared_ptr<Session> session, const Settings& settings);
+
+    void run(backend_kit::Batch& batch) override;
+
+private:
+    class Execution;
+
+    Shared& shared_;
+    std::shared_ptr<Session> session_;
+    RunOptions run_options_;
+    IoBinding binding_;
+};
+
+}  // namespace onnx_backend

@@ -1,0 +1,245 @@
+#include "ports.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "backend_kit/datatype.hpp"
+#include "backend_kit/error.hpp"
+
+namespace onnx_backend {
+namespace {
+
+using backend_kit::invalid_argument;
+using backend_kit::ModelConfig;
+using backend_kit::shape_text;
+using backend_kit::TensorConfig;
+
+DataType datatype_of(ONNXTensorElementDataType element) {
+    switch (element) {
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT:
+            return TRITONSERVER_TYPE_FP32;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8:
+            return TRITONSERVER_TYPE_UINT8;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8:
+            return TRITONSERVER_TYPE_INT8;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16:
+            return TRITONSERVER_TYPE_UINT16;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16:
+            return TRITONSERVER_TYPE_INT16;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32:
+            return TRITONSERVER_TYPE_INT32;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64:
+            return TRITONSERVER_TYPE_INT64;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING:
+            return TRITONSERVER_TYPE_BYTES;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL:
+            return TRITONSERVER_TYPE_BOOL;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16:
+            return TRITONSERVER_TYPE_FP16;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE:
+            return TRITONSERVER_TYPE_FP64;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32:
+            return TRITONSERVER_TYPE_UINT32;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64:
+            return TRITONSERVER_TYPE_UINT64;
+        case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16:
+            return TRITONSERVER_TYPE_BF16;
+        default:
+            return TRITONSERVER_TYPE_INVALID;
+    }
+}
+
+std::string obstacle_of(ONNXType type) {
+    switch (type) {
+        case ONNX_TYPE_TENSOR:
+            return {};
+        case ONNX_TYPE_SEQUENCE:
+            return "is a sequence";
+        case ONNX_TYPE_MAP:
+            return "is a map";
+        case ONNX_TYPE_SPARSETENSOR:
+            return "is a sparse tensor";
+        case ONNX_TYPE_OPTIONAL:
+            return "is an optional";
+        default:
+            return "is no tensor";
+    }
+}
+
+void read_shape(const OrtTensorTypeAndShapeInfo* info, Port& port) {
+    std::size_t rank = 0;
+    check(api().GetDimensionsCount(info, &rank));
+    port.dims.resize(rank);
+    std::vector<const char*> names(rank, "");
+    if (rank > 0) {
+        check(api().GetDimensions(info, port.dims.data(), rank));
+        check(api().GetSymbolicDimensions(info, names.data(), rank));
+    }
+    port.dim_names.assign(names.begin(), names.end());
+    const bool tells = api().TensorTypeAndShape_HasShape != nullptr;
+    const bool has_shape = tells && api().TensorTypeAndShape_HasShape(info);
+    port.has_rank = rank > 0 || has_shape;
+    port.may_be_scalar = rank == 0 && (has_shape || !tells);
+}
+
+Port read_port(std::string name, const OrtTypeInfo* type) {
+    Port port;
+    port.name = std::move(name);
+    ONNXType kind = ONNX_TYPE_UNKNOWN;
+    check(api().GetOnnxTypeFromTypeInfo(type, &kind));
+    port.obstacle = obstacle_of(kind);
+    if (kind != ONNX_TYPE_TENSOR) return port;
+    const OrtTensorTypeAndShapeInfo* info = nullptr;
+    check(api().CastTypeInfoToTensorInfo(type, &info));
+    check(api().GetTensorElementType(info, &port.element));
+    port.datatype = datatype_of(port.element);
+    if (port.datatype == TRITONSERVER_TYPE_INVALID) {
+        port.obstacle = "has the ONNX element type " + std::to_string(port.element);
+    }
+    read_shape(info, port);
+    return port;
+}
+
+template <class Count, class Name, class Type>
+std::vector<Port> read_list(const OrtSession* session, OrtAllocator* allocator, Count* count, Name* name, Type* type) {
+    std::size_t size = 0;
+    check(count(session, &size));
+    std::vector<Port> ports;
+    for (std::size_t index = 0; index < size; ++index) {
+        char* text = nullptr;
+        check(name(session, index, allocator, &text));
+        std::string copy(text);
+        check(api().AllocatorFree(allocator, text));
+        ports.push_back(read_port(std::move(copy), create<TypeInfo>(type, session, index).get()));
+    }
+    return ports;
+}
+
+const Port* find(const std::vector<Port>& ports, const std::string& name) {
+    const auto found = std::ranges::find(ports, name, &Port::name);
+    return found == ports.end() ? nullptr : &*found;
+}
+
+std::string names_of(const std::vector<Port>& ports) {
+    std::string names;
+    for (const Port& port : ports) names += (names.empty() ? "" : ", ") + port.name;
+    return names.empty() ? "none" : names;
+}
+
+// Compares a configured input or output with the model's.
+class Comparison {
+public:
+    Comparison(const ModelConfig& config, const char* kind) : config_(config), kind_(kind) {}
+
+    const Port& matched(const TensorConfig& tensor, const std::vector<Port>& ports, const Port* port) const {
+        if (port == nullptr) {
+            throw refusal(tensor.name, "the model has none of that name; it has " + names_of(ports));
+        }
+        if (!port->obstacle.empty()) throw refusal(tensor.name, port->obstacle + ", which Triton cannot carry", true);
+        if (port->datatype != tensor.datatype) {
+            throw refusal(tensor.name, "the configuration has type " +
+                                           std::string(backend_kit::config_type_name(tensor.datatype)) +
+                                           ", the model " + std::string(backend_kit::config_type_name(port->datatype)));
+        }
+        check_dims(tensor, *port);
+        return *port;
+    }
+
+    // Dims [1] for a tensor without dimensions: a configuration cannot have none.
+    bool stands_for_scalar(const TensorConfig& tensor, const Port& port) const {
+        return port.may_be_scalar && !config_.batching() && tensor.model_dims() == std::vector<std::int64_t>{1};
+    }
+
+    backend_kit::Error refusal(const std::string& name, const std::string& complaint, bool unsupported = false) const {
+        return {unsupported ? TRITONSERVER_ERROR_UNSUPPORTED : TRITONSERVER_ERROR_INVALID_ARG,
+                std::string(kind_) + " '" + name + "' of model " + config_.name + ": " + complaint};
+    }
+
+private:
+    void check_dims(const TensorConfig& tensor, const Port& port) const {
+        if (!port.has_rank || stands_for_scalar(tensor, port)) return;
+        std::vector<std::int64_t> dims = tensor.model_dims();
+        if (config_.batching()) dims.insert(dims.begin(), -1);
+        const bool fits = std::ranges::equal(dims, port.dims, [](std::int64_t configured, std::int64_t own) {
+            return configured == own || configured == -1 || own == -1;
+        });
+        if (!fits) {
+            throw refusal(tensor.name, "the configuration has the shape " + shape_text(dims) +
+                                           (config_.batching() ? " with the batch dimension" : "") +
+                                           ", the model " + shape_text(port.dims));
+        }
+    }
+
+    const ModelConfig& config_;
+    const char* kind_;
+};
+
+// The input and its dimension that have the name of an open dimension.
+std::optional<DimSource> source_of(const std::string& dim_name, const std::vector<const Port*>& inputs,
+                                   const ModelConfig& config) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (config.inputs[i].optional) continue;
+        for (std::size_t d = 0; d < inputs[i]->dim_names.size(); ++d) {
+            if (inputs[i]->dims[d] == -1 && inputs[i]->dim_names[d] == dim_name) return DimSource{-1, i, d};
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<std::vector<DimSource>> shape_plan(const Port& output, const std::vector<const Port*>& inputs,
+                                                 const ModelConfig& config) {
+    if (!output.has_rank) return std::nullopt;
+    std::vector<DimSource> sources;
+    for (std::size_t d = 0; d < output.dims.size(); ++d) {
+        if (output.dims[d] >= 0) {
+            sources.push_back({output.dims[d], std::nullopt, 0});
+            continue;
+        }
+        if (output.dim_names[d].empty()) return std::nullopt;
+        const auto source = source_of(output.dim_names[d], inputs, config);
+        if (!source) return std::nullopt;
+        sources.push_back(*source);
+    }
+    return sources;
+}
+
+}  // namespace
+
+Ports read_ports(const OrtSession* session, OrtAllocator* allocator) {
+    const Api& a = api();
+    return {read_list(session, allocator, a.SessionGetInputCount, a.SessionGetInputName, a.SessionGetInputTypeInfo),
+            read_list(session, allocator, a.SessionGetOverridableInitializerCount,
+                      a.SessionGetOverridableInitializerName, a.SessionGetOverridableInitializerTypeInfo),
+            read_list(session, allocator, a.SessionGetOutputCount, a.SessionGetOutputName, a.SessionGetOutputTypeInfo)};
+}
+
+Plan make_plan(const ModelConfig& config, const Ports& ports) {
+    Plan plan;
+    const Comparison inputs(config, "input");
+    std::vector<const Port*> matched;
+    for (const TensorConfig& tensor : config.inputs) {
+        const Port* with_default = find(ports.defaults, tensor.name);
+        const Port* own = with_default != nullptr ? with_default : find(ports.inputs, tensor.name);
+        const Port& port = inputs.matched(tensor, ports.inputs, own);
+        if (tensor.optional && with_default == nullptr) {
+            throw inputs.refusal(tensor.name, "the configuration has it as optional, the model has no value for it");
+        }
+        matched.push_back(&port);
+        plan.inputs.push_back({port.element, inputs.stands_for_scalar(tensor, port)});
+    }
+    for (const Port& port : ports.inputs) {
+        if (config.input(port.name) == nullptr) {
+            throw inputs.refusal(port.name, "the model needs it, the configuration lacks it");
+        }
+    }
+    if (config.outputs.empty()) throw invalid_argument("the configuration of model " + config.name + " has no outputs");
+    const Comparison outputs(config, "output");
+    for (const TensorConfig& tensor : config.outputs) {
+        const Port& port = outputs.matched(tensor, ports.outputs, find(ports.outputs, tensor.name));
+        const bool may_be_scalar = !config.batching() && !tensor.model_dims().empty();
+        plan.outputs.push_back({port.element, may_be_scalar, shape_plan(port, matched, config)});
+    }
+    return plan;
+}
+
+}  // namespace onnx_backend

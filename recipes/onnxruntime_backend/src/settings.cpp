@@ -1,0 +1,83 @@
+#include "settings.hpp"
+
+#include <array>
+#include <string_view>
+
+namespace onnx_backend {
+namespace {
+
+using backend_kit::ModelConfig;
+using backend_kit::Parameters;
+
+constexpr std::string_view session_prefix = "session.";
+constexpr std::array<std::string_view, 9> known{
+    "execution_mode",
+    "intra_op_thread_count",
+    "inter_op_thread_count",
+    "enable_mem_arena",
+    "enable_mem_pattern",
+    "memory.enable_memory_arena_shrinkage",
+    "share_session_between_instances",
+    "profile_file_prefix",
+    "session.*",
+};
+
+std::optional<int> threads(const Parameters& parameters, std::string_view name) {
+    constexpr std::int64_t most = 4096;
+    const auto count = parameters.integer(name, 0, most);
+    return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
+}
+
+// The numbers that upstream's backend takes.
+GraphOptimizationLevel level_of(const ModelConfig& model) {
+    switch (model.graph_level.value_or(0)) {
+        case -1:
+            return ORT_ENABLE_BASIC;
+        case 0:
+            return ORT_ENABLE_ALL;
+        case 1:
+            return ORT_ENABLE_EXTENDED;
+        case 2:
+            return ORT_DISABLE_ALL;
+        default:
+            throw backend_kit::invalid_argument("optimization.graph.level of model " + model.name + ": " +
+                                                std::to_string(*model.graph_level) +
+                                                " is none of -1 (basic), 0 (all), 1 (extended), 2 (none)");
+    }
+}
+
+void add_session_entries(const backend_kit::StringMap& values, Settings& settings) {
+    for (const auto& [name, value] : values) {
+        if (name.starts_with(session_prefix)) settings.session_entries.emplace_back(name, value);
+    }
+}
+
+}  // namespace
+
+Settings read_settings(const ModelConfig& model, const backend_kit::BackendInfo& backend) {
+    const Parameters parameters(model, backend.config, backend.name);
+    Settings settings;
+    if (parameters.integer("execution_mode", 0, 1) == 1) settings.execution_mode = ORT_PARALLEL;
+    settings.level = level_of(model);
+    settings.intra_op_threads = threads(parameters, "intra_op_thread_count");
+    settings.inter_op_threads = threads(parameters, "inter_op_thread_count");
+    settings.memory_arena = parameters.boolean("enable_mem_arena").value_or(true);
+    settings.memory_pattern = parameters.boolean("enable_mem_pattern").value_or(true);
+    settings.share_session = parameters.boolean("share_session_between_instances").value_or(false);
+    settings.arena_shrinkage = parameters.text("memory.enable_memory_arena_shrinkage");
+    settings.profile_prefix = parameters.text("profile_file_prefix");
+    // The model's own come last: ONNX Runtime keeps the last value of a name.
+    add_session_entries(backend.config.settings, settings);
+    add_session_entries(model.parameters, settings);
+    parameters.warn_of_unknown(known);
+    return settings;
+}
+
+std::optional<ThreadPools> read_thread_pools(const backend_kit::BackendInfo& backend) {
+    const Parameters parameters({}, backend.config, backend.name);
+    if (!parameters.boolean("enable-global-threadpool").value_or(false)) return std::nullopt;
+    return ThreadPools{threads(parameters, "intra_op_thread_count").value_or(0),
+                       threads(parameters, "inter_op_thread_count").value_or(0)};
+}
+
+}  // namespace onnx_backend

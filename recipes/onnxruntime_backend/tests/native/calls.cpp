@@ -1,0 +1,510 @@
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include "check.hpp"
+
+namespace check {
+namespace {
+
+using namespace std::string_view_literals;
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+// Whether memory is held after `make` and all of it given back by `release`.
+bool gives_back(const std::function<void()>& make, const std::function<void()>& release) {
+    const std::size_t before = live_blocks();
+    make();
+    const std::size_t during = live_blocks();
+    release();
+    return during > before && live_blocks() == before;
+}
+
+std::ptrdiff_t threads() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+void statuses(Check& check) {
+    constexpr const char* words = "a \xc3\xa4 \xe6\x97\xa5 b";
+    OrtStatus* status = nullptr;
+    const auto make = [&] { status = CALL(CreateStatus, ORT_NOT_IMPLEMENTED, words); };
+    const auto release = [&] { CALL(ReleaseStatus, status); };
+    PROVED(ReleaseStatus, gives_back(make, release), "the memory of an error is given back");
+    make();
+    PROVED(CreateStatus, status != nullptr, "makes an error");
+    PROVED(GetErrorCode, CALL(GetErrorCode, status) == ORT_NOT_IMPLEMENTED, "tells the code that the error got");
+    PROVED(GetErrorMessage, CALL(GetErrorMessage, status) == std::string_view(words), "tells the words it got");
+    release();
+}
+
+// Tries options on a model that does not exist: ONNX Runtime writes a session's options to the log before it looks.
+class Options {
+public:
+    Options(Check& owner, const OrtEnv* env) : check(owner), env_(env) { OK(CreateSessionOptions, &options); }
+    ~Options() { CALL(ReleaseSessionOptions, options); }
+    Options(const Options&) = delete;
+    Options& operator=(const Options&) = delete;
+
+    Refusal refusal() {
+        OrtSession* session = nullptr;
+        return REFUSED(CreateSession, env_, "/no/such/model.onnx", options, &session);
+    }
+
+    // The record of the options, empty if there was none.
+    Record record() {
+        check.log.take();
+        refusal();
+        for (Record& each : check.log.take()) {
+            if (each.message.starts_with("Session Options")) return std::move(each);
+        }
+        return {};
+    }
+
+    bool shows(std::string_view part) { return contains(record().message, part); }
+
+    Check& check;
+    OrtSessionOptions* options = nullptr;
+
+private:
+    const OrtEnv* env_;
+};
+
+void options_of_sessions(Check& check, const OrtEnv* env) {
+    Options tried(check, env);
+    OrtSessionOptions* const options = tried.options;
+    const Refusal refusal = tried.refusal();
+    PROVED(CreateSession, refusal.code == ORT_NO_SUCHFILE && contains(refusal.message, "/no/such/model.onnx"),
+           "names a missing file");
+    PROVED(CreateSessionOptions, tried.shows("execution_mode:0"), "options of a session");
+    OK(SetSessionExecutionMode, options, ORT_PARALLEL);
+    PROVED(SetSessionExecutionMode, tried.shows("execution_mode:1"), "the mode is among the options");
+    OK(DisableMemPattern, options);
+    PROVED(DisableMemPattern, tried.shows("enable_mem_pattern:0"), "off among the options");
+    OK(EnableMemPattern, options);
+    PROVED(EnableMemPattern, tried.shows("enable_mem_pattern:1"), "on again among the options");
+    OK(DisableCpuMemArena, options);
+    PROVED(DisableCpuMemArena, tried.shows("enable_cpu_mem_arena:0"), "off among the options");
+    OK(EnableCpuMemArena, options);
+    PROVED(EnableCpuMemArena, tried.shows("enable_cpu_mem_arena:1"), "on again among the options");
+    OK(SetSessionLogId, options, "a log id");
+    PROVED(SetSessionLogId, tried.record().id == "a log id", "the session's messages have the id");
+    OK(SetSessionGraphOptimizationLevel, options, ORT_ENABLE_BASIC);
+    PROVED(SetSessionGraphOptimizationLevel, tried.shows("graph_optimization_level:1"),
+           "the level is among the options");
+    OK(SetIntraOpNumThreads, options, 3);
+    PROVED(SetIntraOpNumThreads, tried.shows("intra_op_param:OrtThreadPoolParams { thread_pool_size: 3"),
+           "the count is among the options");
+    OK(SetInterOpNumThreads, options, 2);
+    PROVED(SetInterOpNumThreads, tried.shows("inter_op_param:OrtThreadPoolParams { thread_pool_size: 2"),
+           "the count is among the options");
+    OK(AddSessionConfigEntry, options, "session.disable_prepacking", "1");
+    PROVED(AddSessionConfigEntry, tried.shows("session.disable_prepacking: 1"), "the entry is among the options");
+    OK(DisablePerSessionThreads, options);
+    PROVED(DisablePerSessionThreads,
+           tried.shows("use_per_session_threads:0") && contains(tried.refusal().message, "GlobalThreadPools"),
+           "refused without global thread pools");
+}
+
+void silence_and_extensions(Check& check, const OrtEnv* env) {
+    Options tried(check, env);
+    OrtSessionOptions* const options = tried.options;
+    const Refusal provider =
+        REFUSED(SessionOptionsAppendExecutionProvider, options, "NoSuchProvider", nullptr, nullptr, 0);
+    PROVED(SessionOptionsAppendExecutionProvider,
+           provider.code == ORT_INVALID_ARGUMENT && contains(provider.message, "Unknown provider name"),
+           "refuses an unknown provider");
+    const Refusal operators = REFUSED(RegisterCustomOpsLibrary_V2, options, "/no/such/operators.so");
+    PROVED(RegisterCustomOpsLibrary_V2, contains(operators.message, "/no/such/operators.so"), "names a missing file");
+    OK(SetSessionLogSeverityLevel, options, ORT_LOGGING_LEVEL_FATAL);
+    PROVED(SetSessionLogSeverityLevel, tried.record().message.empty(), "silences a session");
+    OrtSessionOptions* more = nullptr;
+    PROVED(ReleaseSessionOptions,
+           gives_back([&] { OK(CreateSessionOptions, &more); }, [&] { CALL(ReleaseSessionOptions, more); }),
+           "the memory of the options is given back");
+}
+
+// Documented as struct OrtAllocator.
+struct OwnAllocator {
+    static void* allocate(OwnAllocator*, std::size_t size) { return std::malloc(size); }
+    static void release(OwnAllocator* self, void* block) {
+        self->released = block;
+        std::free(block);
+    }
+    static const OrtMemoryInfo* info(const OwnAllocator* self) { return self->memory; }
+
+    std::uint32_t version = api_version;
+    void* (*alloc)(OwnAllocator*, std::size_t) = &allocate;
+    void (*free)(OwnAllocator*, void*) = &release;
+    const OrtMemoryInfo* (*get_info)(const OwnAllocator*) = &info;
+    void* (*reserve)(OwnAllocator*, std::size_t) = &allocate;
+
+    void* released = nullptr;
+    const OrtMemoryInfo* memory = nullptr;
+};
+
+// A session over the test's model, and what its calls need.
+struct Subject {
+    OrtSession* session = nullptr;
+    OrtAllocator* allocator = nullptr;
+    OrtMemoryInfo* memory = nullptr;
+};
+
+void names(Check& check, const Subject& subject) {
+    const auto is = [&](char* text, std::string_view expected) {
+        const bool same = text == expected;
+        OK(AllocatorFree, subject.allocator, text);
+        return same;
+    };
+    std::size_t count = 0;
+    OK(SessionGetInputCount, subject.session, &count);
+    PROVED(SessionGetInputCount, count == 3, "counts the inputs without a default");
+    OK(SessionGetOutputCount, subject.session, &count);
+    PROVED(SessionGetOutputCount, count == 5, "counts the outputs");
+    OK(SessionGetOverridableInitializerCount, subject.session, &count);
+    PROVED(SessionGetOverridableInitializerCount, count == 1, "counts the inputs with a default");
+    char* name = nullptr;
+    OK(SessionGetInputName, subject.session, 1, subject.allocator, &name);
+    PROVED(SessionGetInputName, is(name, "words"), "the model's name");
+    OK(SessionGetOutputName, subject.session, 1, subject.allocator, &name);
+    PROVED(SessionGetOutputName, is(name, "copy"), "the model's name");
+    OK(SessionGetOverridableInitializerName, subject.session, 0, subject.allocator, &name);
+    PROVED(SessionGetOverridableInitializerName, is(name, "b"), "the model's name");
+    OwnAllocator own;
+    own.memory = subject.memory;
+    OrtAllocator* const as_theirs = reinterpret_cast<OrtAllocator*>(&own);
+    OK(SessionGetInputName, subject.session, 2, as_theirs, &name);
+    OK(AllocatorFree, as_theirs, name);
+    PROVED(AllocatorFree, own.released == name, "the allocator is given its block");
+}
+
+// The type and dimensions of a port as text, "FLOAT" being 1: "1[rows,4]"; "no tensor"; "1?" without a shape.
+std::string describe(Check& check, OrtTypeInfo* type) {
+    ONNXType kind = ONNX_TYPE_UNKNOWN;
+    const OrtTensorTypeAndShapeInfo* tensor = nullptr;
+    OK(GetOnnxTypeFromTypeInfo, type, &kind);
+    OK(CastTypeInfoToTensorInfo, type, &tensor);
+    std::string text = "kind " + std::to_string(kind) + ", no tensor";
+    if (tensor != nullptr) {
+        ONNXTensorElementDataType element = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+        std::size_t rank = 0;
+        OK(GetTensorElementType, tensor, &element);
+        OK(GetDimensionsCount, tensor, &rank);
+        std::vector<std::int64_t> dims(rank);
+        std::vector<const char*> symbols(rank);
+        OK(GetDimensions, tensor, dims.data(), rank);
+        OK(GetSymbolicDimensions, tensor, symbols.data(), rank);
+        text = "kind " + std::to_string(kind) + ", element " + std::to_string(element) + " [";
+        for (std::size_t i = 0; i < rank; ++i) text += symbols[i] + ("=" + std::to_string(dims[i])) + ";";
+        const bool shape = check.version < later_api_version || CALL(TensorTypeAndShape_HasShape, tensor);
+        text += shape ? "]" : "] no shape";
+    }
+    CALL(ReleaseTypeInfo, type);
+    return text;
+}
+
+void types(Check& check, const Subject& subject) {
+    OrtTypeInfo* type = nullptr;
+    OK(SessionGetInputTypeInfo, subject.session, 0, &type);
+    const std::string input = describe(check, type);
+    PROVED(SessionGetInputTypeInfo, input.starts_with("kind 1, element 1 [rows"), "the type of that input");
+    PROVED(GetTensorElementType, contains(input, "element 1 ["), "FLOAT");
+    PROVED(GetDimensionsCount, contains(input, "[rows=-1;=4;]"), "two");
+    PROVED(GetDimensions, contains(input, "-1;=4"), "-1 and 4");
+    PROVED(GetSymbolicDimensions, contains(input, "[rows="), "the name of the open one");
+    PROVED(CastTypeInfoToTensorInfo, !contains(input, "no tensor"), "only tensors have it");
+    OK(SessionGetOutputTypeInfo, subject.session, 4, &type);
+    const std::string sequence = describe(check, type);
+    PROVED(GetOnnxTypeFromTypeInfo, sequence == "kind 2, no tensor", "a tensor and a sequence differ");
+    PROVED(SessionGetOutputTypeInfo, sequence == "kind 2, no tensor", "the type of that output");
+    OK(SessionGetOverridableInitializerTypeInfo, subject.session, 0, &type);
+    PROVED(SessionGetOverridableInitializerTypeInfo, describe(check, type).starts_with("kind 1, element 1 [=3;]"),
+           "the type of the input with a default");
+    PROVED(ReleaseTypeInfo,
+           gives_back([&] { OK(SessionGetInputTypeInfo, subject.session, 0, &type); },
+                      [&] { CALL(ReleaseTypeInfo, type); }),
+           "the memory of a type is given back");
+    if (check.version < later_api_version) return;
+    OK(SessionGetOutputTypeInfo, subject.session, 2, &type);
+    const std::string shapeless = describe(check, type);
+    OK(SessionGetOutputTypeInfo, subject.session, 3, &type);
+    PROVED(TensorTypeAndShape_HasShape, shapeless == "kind 1, element 1 [] no shape" && !contains(describe(check, type), "no"),
+           "a scalar and an open rank differ");
+}
+
+std::vector<std::int64_t> shape_of(Check& check, const OrtValue* value) {
+    OrtTensorTypeAndShapeInfo* info = nullptr;
+    OK(GetTensorTypeAndShape, value, &info);
+    std::size_t rank = 0;
+    OK(GetDimensionsCount, info, &rank);
+    std::vector<std::int64_t> shape(rank);
+    OK(GetDimensions, info, shape.data(), rank);
+    CALL(ReleaseTensorTypeAndShapeInfo, info);
+    return shape;
+}
+
+OrtValue* floats(Check& check, const Subject& subject, std::vector<float>& data, std::vector<std::int64_t> shape) {
+    OrtValue* value = nullptr;
+    OK(CreateTensorWithDataAsOrtValue, subject.memory, data.data(), data.size() * sizeof(float), shape.data(),
+       shape.size(), ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, &value);
+    return value;
+}
+
+const std::array<std::string_view, 4> texts{"a\0b"sv, ""sv, "\xe6\x97\xa5\xe6\x9c\xac"sv, "0123456789012345678901234567890123456789"sv};
+
+OrtValue* strings(Check& check, const Subject& subject) {
+    OrtValue* value = nullptr;
+    const std::int64_t count = texts.size();
+    OK(CreateTensorAsOrtValue, subject.allocator, &count, 1, ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING, &value);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        char* buffer = nullptr;
+        OK(GetResizedStringTensorElementBuffer, value, i, texts[i].size(), &buffer);
+        texts[i].copy(buffer, texts[i].size());
+    }
+    return value;
+}
+
+std::vector<std::string> strings_of(Check& check, const OrtValue* value, std::size_t count) {
+    std::size_t length = 0;
+    OK(GetStringTensorDataLength, value, &length);
+    std::string bytes(length, '?');
+    std::vector<std::size_t> offsets(count);
+    OK(GetStringTensorContent, value, bytes.data(), length, offsets.data(), count);
+    offsets.push_back(length);
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < count; ++i) found.push_back(bytes.substr(offsets[i], offsets[i + 1] - offsets[i]));
+    return found;
+}
+
+void values(Check& check, const Subject& subject) {
+    OrtValue* const text = strings(check, subject);
+    const std::vector<std::string> found = strings_of(check, text, texts.size());
+    std::size_t length = 0;
+    for (const std::string_view each : texts) length += each.size();
+    std::size_t told = 0;
+    OK(GetStringTensorDataLength, text, &told);
+    PROVED(GetResizedStringTensorElementBuffer, std::equal(found.begin(), found.end(), texts.begin(), texts.end()),
+           "what is written there is the element");
+    PROVED(GetStringTensorDataLength, told == length, "the sum of the lengths");
+    PROVED(GetStringTensorContent, found[0] == texts[0], "bytes with zeros among them");
+    PROVED(CreateTensorAsOrtValue, shape_of(check, text) == std::vector<std::int64_t>{4}, "a tensor of strings");
+    CALL(ReleaseValue, text);
+
+    std::vector<float> data(8);
+    OrtValue* value = floats(check, subject, data, {2, 4});
+    void* memory = nullptr;
+    OK(GetTensorMutableData, value, &memory);
+    PROVED(GetTensorMutableData, memory == data.data(), "the address of the elements");
+    PROVED(CreateTensorWithDataAsOrtValue, shape_of(check, value) == (std::vector<std::int64_t>{2, 4}),
+           "a tensor over memory of ours");
+    OrtTensorTypeAndShapeInfo* info = nullptr;
+    const bool given_back = gives_back([&] { OK(GetTensorTypeAndShape, value, &info); },
+                                       [&] { CALL(ReleaseTensorTypeAndShapeInfo, info); });
+    PROVED(GetTensorTypeAndShape, info != nullptr, "the shape of a value");
+    PROVED(ReleaseTensorTypeAndShapeInfo, given_back, "the memory of a shape is given back");
+    CALL(ReleaseValue, value);
+    PROVED(ReleaseValue,
+           gives_back([&] { value = floats(check, subject, data, {8}); }, [&] { CALL(ReleaseValue, value); }),
+           "the memory of a value is given back");
+    OrtMemoryInfo* place = nullptr;
+    PROVED(ReleaseMemoryInfo,
+           gives_back([&] { OK(CreateCpuMemoryInfo, OrtDeviceAllocator, OrtMemTypeDefault, &place); },
+                      [&] { CALL(ReleaseMemoryInfo, place); }),
+           "the memory of a place is given back");
+}
+
+// The values that the outputs of a binding have.
+std::vector<OrtValue*> outputs(Check& check, const Subject& subject, const OrtIoBinding* binding) {
+    OrtValue** list = nullptr;
+    std::size_t count = 0;
+    OK(GetBoundOutputValues, binding, subject.allocator, &list, &count);
+    std::vector<OrtValue*> found(list, list + count);
+    if (list != nullptr) OK(AllocatorFree, subject.allocator, list);
+    return found;
+}
+
+void bindings(Check& check, const Subject& subject) {
+    OrtIoBinding* binding = nullptr;
+    const auto make = [&] { OK(CreateIoBinding, subject.session, &binding); };
+    const auto release = [&] { CALL(ReleaseIoBinding, binding); };
+    const bool given_back = gives_back(make, release);
+    PROVED(ReleaseIoBinding, given_back, "the memory of a binding is given back");
+    make();
+    std::vector<float> rows{1, 2, 3, 4, 5, 6, 7, 8};
+    std::vector<float> sums(6);
+    OrtValue* const x = floats(check, subject, rows, {2, 4});
+    OrtValue* const y = floats(check, subject, sums, {2, 3});
+    OrtValue* const words = strings(check, subject);
+    OK(BindInput, binding, "x", x);
+    OK(BindInput, binding, "words", words);
+    OK(BindOutput, binding, "y", y);
+    OK(BindOutputToDevice, binding, "copy", subject.memory);
+    OK(RunWithBinding, subject.session, nullptr, binding);
+    PROVED(BindInput, sums == (std::vector<float>{11, 11, 11, 27, 27, 27}), "the model sees the input");
+    PROVED(BindOutput, sums[0] != 0, "the output is written into memory of ours");
+    std::vector<OrtValue*> found = outputs(check, subject, binding);
+    PROVED(CreateIoBinding, found.size() == 2, "a binding for a session");
+    PROVED(GetBoundOutputValues, shape_of(check, found.at(0)) == (std::vector<std::int64_t>{2, 3}),
+           "the outputs in the order of binding");
+    PROVED(BindOutputToDevice,
+           strings_of(check, found.at(1), texts.size()) == strings_of(check, words, texts.size()),
+           "ONNX Runtime makes the output");
+    PROVED(CreateCpuMemoryInfo, found.size() == 2, "a place for inputs and outputs");
+    PROVED(GetAllocatorWithDefaultOptions, subject.allocator != nullptr, "memory for names, lists and strings");
+    for (OrtValue* each : found) CALL(ReleaseValue, each);
+
+    CALL(ClearBoundInputs, binding);
+    OrtStatus* const without = CALL(RunWithBinding, subject.session, nullptr, binding);
+    PROVED(ClearBoundInputs, contains(check.refused("RunWithBinding", without).message, "Missing Input"),
+           "the model lacks its inputs");
+    CALL(ClearBoundOutputs, binding);
+    PROVED(ClearBoundOutputs, outputs(check, subject, binding).empty(), "no outputs are left");
+    const Refusal refusal = REFUSED(RunWithBinding, subject.session, nullptr, binding);
+    PROVED(RunWithBinding, contains(refusal.message, "At least one output"), "runs, and refuses to for nothing");
+    release();
+    for (OrtValue* each : {x, y, words}) CALL(ReleaseValue, each);
+}
+
+void runs(Check& check, const Subject& subject) {
+    std::vector<float> rows{1, 2, 3, 4};
+    OrtIoBinding* binding = nullptr;
+    OrtRunOptions* options = nullptr;
+    OrtValue* const x = floats(check, subject, rows, {1, 4});
+    OK(CreateIoBinding, subject.session, &binding);
+    OK(BindInput, binding, "x", x);
+    OK(BindOutputToDevice, binding, "y", subject.memory);
+    PROVED(ReleaseRunOptions,
+           gives_back([&] { OK(CreateRunOptions, &options); }, [&] { CALL(ReleaseRunOptions, options); }),
+           "the memory of the options is given back");
+    OK(CreateRunOptions, &options);
+    OK(RunWithBinding, subject.session, options, binding);
+    PROVED(CreateRunOptions, options != nullptr, "options for a run");
+    OK(RunOptionsSetTerminate, options);
+    const Refusal stopped = REFUSED(RunWithBinding, subject.session, options, binding);
+    PROVED(RunOptionsSetTerminate, contains(stopped.message, "terminate flag"), "a run stops");
+    OK(RunOptionsUnsetTerminate, options);
+    OK(RunWithBinding, subject.session, options, binding);
+    PROVED(RunOptionsUnsetTerminate, true, "a run does not stop");
+
+    CALL(ClearBoundInputs, binding);
+    check.log.take();
+    REFUSED(RunWithBinding, subject.session, options, binding);
+    const std::size_t loud = check.log.take().size();
+    OK(RunOptionsSetRunLogSeverityLevel, options, ORT_LOGGING_LEVEL_FATAL);
+    REFUSED(RunWithBinding, subject.session, options, binding);
+    PROVED(RunOptionsSetRunLogSeverityLevel, loud > 0 && check.log.take().empty(), "silences a run");
+    OK(BindInput, binding, "x", x);
+    OK(AddRunConfigEntry, options, "memory.enable_memory_arena_shrinkage", "gpu:0");
+    const Refusal shrink = REFUSED(RunWithBinding, subject.session, options, binding);
+    PROVED(AddRunConfigEntry, contains(shrink.message, "shrink list: gpu:0"), "a run looks at the entry");
+    CALL(ReleaseRunOptions, options);
+    CALL(ReleaseIoBinding, binding);
+    CALL(ReleaseValue, x);
+}
+
+// Makes a session over the model and puts it to all uses.
+void sessions(Check& check, const OrtEnv* env, const std::string& model) {
+    const std::string prefix = model + "-profile";
+    OrtSessionOptions* options = nullptr;
+    Subject subject;
+    OK(CreateSessionOptions, &options);
+    OK(SetIntraOpNumThreads, options, 1);
+    OK(CreateSession, env, model.c_str(), options, &subject.session);
+    CALL(ReleaseSession, subject.session);
+    // The first one leaves things behind that all later ones share.
+    PROVED(ReleaseSession,
+           gives_back([&] { OK(CreateSession, env, model.c_str(), options, &subject.session); },
+                      [&] { CALL(ReleaseSession, subject.session); check.log.take(); }),
+           "the memory of a session is given back");
+    OK(EnableProfiling, options, prefix.c_str());
+    OK(CreateSession, env, model.c_str(), options, &subject.session);
+    OK(GetAllocatorWithDefaultOptions, &subject.allocator);
+    OK(CreateCpuMemoryInfo, OrtDeviceAllocator, OrtMemTypeDefault, &subject.memory);
+    names(check, subject);
+    types(check, subject);
+    values(check, subject);
+    bindings(check, subject);
+    runs(check, subject);
+    char* file = nullptr;
+    OK(SessionEndProfiling, subject.session, subject.allocator, &file);
+    const std::string path = file;
+    OK(AllocatorFree, subject.allocator, file);
+    PROVED(EnableProfiling, path.starts_with(prefix), "the profile has the name asked for");
+    PROVED(SessionEndProfiling, std::filesystem::file_size(path) > 0 && std::ifstream(path).get() == '[',
+           "the profile is written");
+    CALL(ReleaseMemoryInfo, subject.memory);
+    CALL(ReleaseSession, subject.session);
+    CALL(ReleaseSessionOptions, options);
+}
+
+void providers(Check& check) {
+    char** list = nullptr;
+    int count = 0;
+    const auto take = [&] { OK(GetAvailableProviders, &list, &count); };
+    const auto release = [&] { OK(ReleaseAvailableProviders, list, count); };
+    take();
+    const std::string last = list[count - 1];
+    release();
+    PROVED(GetAvailableProviders, last == "CPUExecutionProvider", "the CPU is the last of them");
+    PROVED(ReleaseAvailableProviders, gives_back(take, release), "the memory of the list is given back");
+}
+
+// How many threads an environment with global pools starts, and that its sessions use them.
+std::ptrdiff_t pool_threads(Check& check, int intra, int inter, Log& log) {
+    OrtThreadingOptions* pools = nullptr;
+    OrtEnv* env = nullptr;
+    OK(CreateThreadingOptions, &pools);
+    OK(SetGlobalIntraOpNumThreads, pools, intra);
+    OK(SetGlobalInterOpNumThreads, pools, inter);
+    const std::ptrdiff_t before = threads();
+    OK(CreateEnvWithCustomLoggerAndGlobalThreadPools, &Log::write, &log, ORT_LOGGING_LEVEL_VERBOSE, "pools", pools,
+       &env);
+    const std::ptrdiff_t count = threads() - before;
+    Options tried(check, env);
+    OK(DisablePerSessionThreads, tried.options);
+    const OrtErrorCode code = tried.refusal().code;
+    CALL(ReleaseThreadingOptions, pools);
+    CALL(ReleaseEnv, env);
+    return code == ORT_NO_SUCHFILE ? count : -1;
+}
+
+void thread_pools(Check& check) {
+    OrtThreadingOptions* pools = nullptr;
+    Log other;
+    check.log.take();
+    // A pool of n has n - 1 threads of its own.
+    const std::ptrdiff_t intra = pool_threads(check, 4, 1, other);
+    const bool moved = check.log.take().empty() && !other.take().empty();
+    PROVED(ReleaseEnv, moved, "a later environment takes its place, with its log");
+    PROVED(SetGlobalIntraOpNumThreads, intra == 3, "so many threads");
+    PROVED(SetGlobalInterOpNumThreads, pool_threads(check, 1, 3, other) == 2, "so many threads");
+    PROVED(CreateEnvWithCustomLoggerAndGlobalThreadPools, intra == 3, "sessions do without threads of their own");
+    const auto make = [&] { OK(CreateThreadingOptions, &pools); };
+    const auto release = [&] { CALL(ReleaseThreadingOptions, pools); };
+    const bool given_back = gives_back(make, release);
+    PROVED(CreateThreadingOptions, pools != nullptr, "options of pools");
+    PROVED(ReleaseThreadingOptions, given_back, "the memory of the options is given back");
+}
+
+}  // namespace
+
+void call_all(Check& check, const std::string& model) {
+    statuses(check);
+    providers(check);
+    OrtEnv* env = nullptr;
+    OK(CreateEnvWithCustomLogger, &Log::write, &check.log, ORT_LOGGING_LEVEL_VERBOSE, "environment", &env);
+    // There is no telemetry on Linux that could be seen to end.
+    OK(DisableTelemetryEvents, env);
+    PROVED(DisableTelemetryEvents, true, "succeeds");
+    options_of_sessions(check, env);
+    silence_and_extensions(check, env);
+    check.log.take();
+    sessions(check, env, model);
+    PROVED(CreateEnvWithCustomLogger, !check.log.take().empty(), "messages come to a function of ours");
+    CALL(ReleaseEnv, env);
+    thread_pools(check);
+}
+
+}  // namespace check

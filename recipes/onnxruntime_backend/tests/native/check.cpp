@@ -1,0 +1,111 @@
+#include "check.hpp"
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+namespace {
+
+std::atomic<std::size_t> blocks{0};
+
+void* allocate(std::size_t size) noexcept {
+    void* const block = std::malloc(size == 0 ? 1 : size);
+    if (block != nullptr) ++blocks;
+    return block;
+}
+
+void* allocate_or_throw(std::size_t size) {
+    void* const block = allocate(size);
+    if (block == nullptr) throw std::bad_alloc();
+    return block;
+}
+
+void release(void* block) noexcept {
+    if (block != nullptr) --blocks;
+    std::free(block);
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate_or_throw(size); }
+void* operator new[](std::size_t size) { return allocate_or_throw(size); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+void operator delete(void* block) noexcept { release(block); }
+void operator delete[](void* block) noexcept { release(block); }
+void operator delete(void* block, std::size_t) noexcept { release(block); }
+void operator delete[](void* block, std::size_t) noexcept { release(block); }
+void operator delete(void* block, const std::nothrow_t&) noexcept { release(block); }
+void operator delete[](void* block, const std::nothrow_t&) noexcept { release(block); }
+
+namespace check {
+namespace {
+
+std::uint32_t minor_version(const std::string& text) {
+    std::uint32_t minor = 0;
+    if (text.starts_with("1.")) std::from_chars(text.data() + 2, text.data() + text.size(), minor);
+    return minor;
+}
+
+const void* later_table(const OrtApiBase* base) {
+    return minor_version(base->GetVersionString()) < later_api_version ? nullptr : base->GetApi(later_api_version);
+}
+
+}  // namespace
+
+const std::vector<Entry>& entries() {
+#define CHECK_ENTRY(position, name, ...) {position, #name, api_version},
+#define CHECK_LATER_ENTRY(position, name, ...) {position, #name, later_api_version},
+    static const std::vector<Entry> all{ONNX_BACKEND_API(CHECK_ENTRY) ONNX_BACKEND_LATER_API(CHECK_LATER_ENTRY)};
+    return all;
+}
+
+std::size_t live_blocks() { return blocks; }
+
+void Log::write(void* log, OrtLoggingLevel level, const char*, const char* id, const char*, const char* message) {
+    auto& self = *static_cast<Log*>(log);
+    const std::lock_guard lock(self.mutex_);
+    self.records_.push_back({level, id, message});
+}
+
+std::vector<Record> Log::take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(records_, {});
+}
+
+Check::Check(const OrtApiBase* base)
+    : api(base->GetApi(api_version), later_table(base)),
+      version(api.TensorTypeAndShape_HasShape == nullptr ? api_version : later_api_version) {}
+
+void Check::succeeded(const char* name, OrtStatus* status) {
+    if (status != nullptr) throw std::runtime_error(std::string(name) + ": " + api.GetErrorMessage(status));
+}
+
+Refusal Check::refused(const char* name, OrtStatus* status) {
+    if (status == nullptr) throw std::runtime_error(std::string(name) + " was to fail");
+    const Refusal refusal{api.GetErrorCode(status), api.GetErrorMessage(status)};
+    api.ReleaseStatus(status);
+    return refusal;
+}
+
+void Check::proved(const char* name, bool seen, const char* effect) {
+    if (!called_.contains(name)) throw std::logic_error(std::string(name) + " was not called");
+    if (!seen) throw std::runtime_error(std::string(name) + " does not show its effect: " + effect);
+    if (!proven_.insert(name).second) throw std::logic_error(std::string(name) + " is proven twice");
+    std::printf("%s: %s\n", name, effect);
+}
+
+void Check::finish() const {
+    std::set<std::string> missing;
+    for (const Entry& entry : entries()) {
+        if (entry.since <= version && !proven_.contains(entry.name)) missing.insert(entry.name);
+    }
+    std::string text;
+    for (const std::string& name : missing) text += " " + name;
+    if (!missing.empty()) throw std::logic_error("not proven:" + text);
+}
+
+}  // namespace check

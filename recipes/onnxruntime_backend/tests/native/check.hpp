@@ -1,0 +1,85 @@
+// Proves entries of the table by calling them: what is said to be proven has been called, and each is said once.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "api.hpp"
+
+namespace check {
+
+using namespace onnx_backend;
+
+struct Entry {
+    std::size_t position;
+    const char* name;
+    std::uint32_t since;  // the version of the API that brought it
+};
+
+const std::vector<Entry>& entries();
+
+// Blocks of memory that operator new gave and nobody deleted, in the whole process: ONNX Runtime uses ours.
+std::size_t live_blocks();
+
+struct Record {
+    OrtLoggingLevel level;
+    std::string id;
+    std::string message;
+};
+
+// What one environment wrote to its log.
+class Log {
+public:
+    static void write(void* log, OrtLoggingLevel level, const char* category, const char* id, const char* place,
+                      const char* message);
+    // What was written since the last call.
+    std::vector<Record> take();
+
+private:
+    std::mutex mutex_;
+    std::vector<Record> records_;
+};
+
+struct Refusal {
+    OrtErrorCode code = ORT_OK;
+    std::string message;
+};
+
+class Check {
+public:
+    explicit Check(const OrtApiBase* base);
+
+    // Names the entry that is about to be called.
+    void called(const char* name) { called_.insert(name); }
+    // Throws what a call did not succeed in.
+    void succeeded(const char* name, OrtStatus* status);
+    // The error of a call; throws if there is none.
+    Refusal refused(const char* name, OrtStatus* status);
+    // Throws unless the effect was seen.
+    void proved(const char* name, bool seen, const char* effect);
+    // Throws unless all entries that this library has were proven.
+    void finish() const;
+
+    Api api;
+    std::uint32_t version;  // of the API, the highest that the library has and we ask for
+    Log log;
+
+private:
+    std::set<std::string> called_;
+    std::set<std::string> proven_;
+};
+
+// Calls every entry in a library. `model` is made by tests/test_api.py; files are written beside it.
+void call_all(Check& check, const std::string& model);
+
+}  // namespace check
+
+#define CALL(entry, ...) (check.called(#entry), check.api.entry(__VA_ARGS__))
+#define OK(entry, ...) check.succeeded(#entry, CALL(entry, __VA_ARGS__))
+#define REFUSED(entry, ...) check.refused(#entry, CALL(entry, __VA_ARGS__))
+#define PROVED(entry, seen, effect) check.proved(#entry, seen, effect)

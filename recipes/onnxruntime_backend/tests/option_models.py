@@ -1,0 +1,117 @@
+"""Models for the tests of configuration and options, each as the bytes of its file, and configurations for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from backend_testing.repository import config as any_config
+from models import external
+from numpy.typing import NDArray
+from onnx import ModelProto, numpy_helper, parser
+
+__all__ = [
+    "DOUBLING",
+    "HEADER",
+    "OVERFLOWING",
+    "SPREADING",
+    "TWICE",
+    "bundled",
+    "config",
+    "heavy",
+    "ladder",
+    "model",
+    "parsed",
+    "ports",
+    "weighted",
+]
+
+# What the oldest supported ONNX Runtime knows.
+HEADER = 'ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]'
+
+config = partial(any_config, "onnxruntime")
+"""A config.pbtxt for the backend: inputs, outputs, `batch`, `extra`."""
+
+
+def parsed(inputs: str, outputs: str, body: str, header: str = HEADER) -> ModelProto:
+    """Return a model from ONNX's text form: `float[n,4] x`, `float[n,4] y`, `y = Add(x, x)`."""
+    return parser.parse_model(f"<{header}> graph ({inputs}) => ({outputs}) {{ {body} }}")
+
+
+def model(inputs: str, outputs: str, body: str, header: str = HEADER) -> bytes:
+    """Return the file of a model in ONNX's text form."""
+    return _file(parsed(inputs, outputs, body, header))
+
+
+def _file(made: ModelProto, **constants: NDArray[Any]) -> bytes:
+    """Return the file of a model with more constants."""
+    made.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
+    return bytes(made.SerializeToString())
+
+
+DOUBLING = model("float[n,4] x", "float[n,4] y", "y = Add(x, x)")
+"""x (rows of four) to y = 2 x."""
+
+TWICE = model(
+    "float[n,4] x", "float[n,4] y", "y = macbuild.test.Twice(x)", 'ir_version: 8, opset_import: ["macbuild.test": 1]'
+)
+"""The same by the operator of tests/custom_op."""
+
+SPREADING = model(
+    "float[1] x, int64[1] count", "float y", "a = Expand(x, count) b = Neg(a) y = ReduceSum<keepdims = 0>(b)"
+)
+"""x to y = -count x, through two tensors of `count` elements."""
+
+OVERFLOWING = model("float[3] table, int64[n] x", "float[n] y", "y = Gather(table, x)")
+"""Looks x up in a table; an x beyond it is an error of ONNX Runtime."""
+
+
+def weighted(weight: float) -> bytes:
+    """Return a model of x (rows of four) to y = weight x."""
+    body = "y = Mul(x, weight)"
+    return _file(parsed("float[n,4] x", "float[n,4] y", body), weight=np.array(weight, np.float32))
+
+
+def heavy(elements: int) -> bytes:
+    """Return a model that adds x, one number, to the numbers 0 to elements - 1."""
+    made = parsed("float[1] x", f"float[{elements}] y", "y = Add(x, table)")
+    return _file(made, table=np.arange(elements, dtype=np.float32))
+
+
+def ladder() -> bytes:
+    """Return a model of x to y, both n x 16 x 8 x 8, that each level of graph optimization makes another one of.
+
+    The basic one takes a node away, the extended one joins five, all of them change the layout between two nodes.
+    """
+    body = """
+        same = Identity(x)
+        first = Conv<pads = [1, 1, 1, 1]>(same, weight)
+        scaled = Div(first, root)
+        erf = Erf(scaled)
+        shifted = Add(erf, one)
+        product = Mul(first, shifted)
+        gelu = Mul(product, half)
+        y = Conv<pads = [1, 1, 1, 1]>(gelu, weight)
+    """
+    made = parsed("float[n,16,8,8] x", "float[n,16,8,8] y", body)
+    weight = np.random.default_rng(7).standard_normal((16, 16, 3, 3), np.float32)
+    numbers = {name: np.array(value, np.float32) for name, value in {"root": 2**0.5, "one": 1, "half": 0.5}.items()}
+    return _file(made, weight=weight, **numbers)
+
+
+def bundled(weights: NDArray[np.float32], name: str = "model.onnx") -> Callable[[Path], None]:
+    """Return what makes a folder with a model that multiplies by weights and the file of these."""
+
+    def write(folder: Path) -> None:
+        external(folder, weights)
+        (folder / "model.onnx").rename(folder / name)
+
+    return write
+
+
+def ports(entries: Sequence[dict[str, Any]]) -> list[tuple[str, str, list[int]]]:
+    """Return name, type and dimensions of the inputs or outputs of a completed configuration."""
+    return [(each["name"], each["data_type"], [int(size) for size in each["dims"]]) for each in entries]
