@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ from macbuild.plan import (
     Step,
     UnpackSpec,
 )
-from macbuild.recipe import Package, Recipe, Release
+from macbuild.recipe import Package, Recipe, Release, Slice
 from macbuild.store import Store, digest
 from macbuild.target import Target, parse_version
 from macbuild.toolchain.versions import cmake_versions, package_version
@@ -48,6 +49,7 @@ class _Thin:
 
     recipe: Recipe
     version: str
+    part: Slice
     fixed: Step
     sources: tuple[FetchSpec, ...] = ()
     needs: tuple[_Thin, ...] = ()
@@ -145,18 +147,24 @@ class Planner:
         place = f"{recipe.name}-{release.version}-macos-{arch}"
         (repair,) = _filled([recipe.repair], {"version": release.version, "arch": arch})
         facts = {"recipe": data_digest(repair), "arch": arch}
+        part = release.slice(arch)
+        assert part is not None
         if recipe.build is None:
             source = self.choose(recipe, release, arch)
             installed = self._repackaged(graph, recipe, source, place)
             fixed = graph.add(f"{place}/fix", "fix", FixSpec(repair, arch), facts, [installed])
-            return _Thin(recipe, release.version, fixed, (source,))
-        needs = self._needs(graph, recipe, release, arch, request)
+            return _Thin(recipe, release.version, part, fixed, (source,))
+        needs = [self._other(graph, name, version, arch, request) for name, version in part.needs.items()]
+        for need in needs:
+            if parse_version(need.part.minimum_macos) > parse_version(part.minimum_macos):
+                problem = f"needs {need.recipe.name} {need.version}, which needs macOS {need.part.minimum_macos}"
+                raise PlanError(problem, where=f"{recipe.name} {release.version} {arch} {part.minimum_macos}")
         built, inputs, tools = self._build(graph, recipe, release, arch, request, needs)
         exports = tuple((glob, tuple(rule.allow)) for glob, rule in recipe.audit.exports.items() if rule.allow)
         facts["recipe"] = digest([facts["recipe"], exports])
         fixed = graph.add(f"{place}/fix", "fix", FixSpec(repair, arch, exports), facts, [built])
         sources = tuple(source for need in needs for source in need.sources)
-        return _Thin(recipe, release.version, fixed, sources, tuple(needs), built, inputs, tools)
+        return _Thin(recipe, release.version, part, fixed, sources, tuple(needs), built, inputs, tools)
 
     def _repackaged(self, graph: _Graph, recipe: Recipe, source: FetchSpec, place: str) -> Step:
         names = {"version": source.ref.version, "arch": source.ref.arch}
@@ -167,19 +175,10 @@ class Planner:
         layout = {"recipe": digest([data_digest(rules), data_digest(links)])}
         return graph.add(f"{place}/install", "install", InstallSpec(rules, links), layout, [unpacked])
 
-    def _needs(self, graph: _Graph, recipe: Recipe, release: Release, arch: str, request: Request) -> list[_Thin]:
-        part = release.slice(arch)
-        assert part is not None
-        needs = []
-        for name, version in part.needs.items():
-            needed = self._recipe(name)
-            found = needed.release(version, "arm64" if arch == "arm64" else "x86_64")
-            there = found.slice(arch)
-            if there is not None and parse_version(there.minimum_macos) > parse_version(part.minimum_macos):
-                problem = f"needs {name} {version}, which needs macOS {there.minimum_macos}"
-                raise PlanError(problem, where=f"{recipe.name} {release.version} {arch} {part.minimum_macos}")
-            needs.append(self._thin(graph, needed, found, arch, request))
-        return needs
+    def _other(self, graph: _Graph, name: str, version: str, arch: str, request: Request) -> _Thin:
+        recipe = self._recipe(name)
+        release = recipe.release(version, "arm64" if arch == "arm64" else "x86_64")
+        return self._thin(graph, recipe, release, arch, request)
 
     def _build(
         self, graph: _Graph, recipe: Recipe, release: Release, arch: str, request: Request, needs: Sequence[_Thin]
@@ -218,9 +217,11 @@ class Planner:
         for package in recipe.artifacts:
             only = len(recipe.artifacts) == 1
             suffix = "" if only else f" {package.kind}"
+            carried = [self._carried(graph, thin, package, arch, request) for thin, arch in _slices(thins, target)]
+            own = _raised(target, package, carried, request)
             stages = [
-                self._assembled(graph, thin, package, arch, release.version, suffix)
-                for thin, arch in zip(thins, target.slices, strict=True)
+                self._assembled(graph, thin, package, arch, others, suffix)
+                for (thin, arch), others in zip(_slices(thins, target), carried, strict=True)
             ]
             place = f"{recipe.name}-{release.version}-macos-{target.arch}"
             stage = stages[0]
@@ -230,32 +231,41 @@ class Planner:
                 stage = graph.add(f"{place}/merge{suffix}", "merge", merge, {"recipe": data_digest(prefer)}, stages)
             providers = [step for thin in thins for step in _providers(thin)]
             requirements = tuple(recipe.build.python_packages.values()) if recipe.build else ()
-            audit = AuditSpec(request.policy, target, recipe.audit, requirements if package.kind == "wheel" else ())
+            audit = AuditSpec(request.policy, own, recipe.audit, requirements if package.kind == "wheel" else ())
             facts = {
                 "recipe": data_digest(recipe.audit),
-                "target": str(target),
+                "target": str(own),
                 "policy": policy_digest(request.policy),
             }
             audited = graph.add(f"{place}/audit{suffix}", "audit", audit, facts, [stage, *providers])
-            packed = self._pack(graph, thins, package, target, release, request, [stage, audited], suffix)
-            name = f"{place}{suffix}"
-            artifacts.append(ArtifactPlan(name, recipe.name, release.version, target, packed.id))
+            sources = [source for thin in (*thins, *chain(*carried)) for source in thin.sources]
+            packed = self._pack(graph, thins, package, own, sources, request, [stage, audited], suffix)
+            artifacts.append(ArtifactPlan(f"{place}{suffix}", recipe.name, release.version, own, packed.id))
         return artifacts
 
-    def _assembled(self, graph: _Graph, thin: _Thin, package: Package, arch: str, version: str, suffix: str) -> Step:
+    def _carried(self, graph: _Graph, thin: _Thin, package: Package, arch: str, request: Request) -> list[_Thin]:
+        """Return what a package holds of components that its own is not linked with."""
+        names = dict.fromkeys(include.component for include in package.include)
+        carries = thin.part.carries
+        return [self._other(graph, name, carries[name], arch, request) for name in names if name in carries]
+
+    def _assembled(
+        self, graph: _Graph, thin: _Thin, package: Package, arch: str, carried: Sequence[_Thin], suffix: str
+    ) -> Step:
         if thin.built is None:
             return thin.fixed
-        (package,) = _filled([package], {"version": version, "arch": arch})
-        by_name = {need.recipe.name: need for need in thin.needs}
+        (package,) = _filled([package], {"version": thin.version, "arch": arch})
+        by_name = {other.recipe.name: other for other in (*thin.needs, *carried)}
         for include in package.include:
             if include.component not in by_name:
                 hint = nearest(include.component, list(by_name))
-                raise PlanError(f"the package includes {include.component}, which it does not need", hint=hint)
+                problem = f"the package includes {include.component}, which it neither needs nor carries"
+                raise PlanError(problem, hint=hint)
         names = list(dict.fromkeys(include.component for include in package.include))
         includes = tuple(tuple(rule for rule in package.include if rule.component == name) for name in names)
         spec = AssembleSpec(package, includes)
         needs = [thin.fixed, *(by_name[name].fixed for name in names)]
-        place = f"{thin.recipe.name}-{version}-macos-{arch}"
+        place = f"{thin.recipe.name}-{thin.version}-macos-{arch}"
         return graph.add(f"{place}/assemble{suffix}", "assemble", spec, {"recipe": data_digest(package)}, needs)
 
     def _pack(
@@ -264,14 +274,14 @@ class Planner:
         thins: Sequence[_Thin],
         package: Package,
         target: Target,
-        release: Release,
+        sources: Sequence[FetchSpec],
         request: Request,
         needs: list[Step],
         suffix: str,
     ) -> Step:
-        recipe = thins[0].recipe
-        sources = tuple({source.ref.id: source for thin in thins for source in thin.sources}.values())
-        name = f"{package.name}-{release.version}-macos-{target.arch}"
+        recipe, version = thins[0].recipe, thins[0].version
+        sources = tuple({source.ref.id: source for source in sources}.values())
+        name = f"{package.name}-{version}-macos-{target.arch}"
         inputs, tools = thins[0].inputs, dict(thins[0].tools)
         if package.kind == "wheel":
             tools["scikit-build-core"] = package_version("scikit_build_core") or ""
@@ -282,7 +292,7 @@ class Planner:
             package.kind,
             package.name,
             recipe,
-            release.version,
+            version,
             target,
             request.epoch,
             sources,
@@ -296,9 +306,7 @@ class Planner:
             "target": str(target),
             "epoch": str(request.epoch),
         }
-        return graph.add(
-            f"{recipe.name}-{release.version}-macos-{target.arch}/pack{suffix}", "pack", spec, facts, needs
-        )
+        return graph.add(f"{recipe.name}-{version}-macos-{target.arch}/pack{suffix}", "pack", spec, facts, needs)
 
     def choose(self, recipe: Recipe, release: Release, arch: str) -> FetchSpec:
         """Return the source that serves a slice: the first in the store, else the first that is pinned and not known
@@ -367,6 +375,24 @@ def _providers(thin: _Thin) -> list[Step]:
 
 def _pin_digest(spec: FetchSpec) -> str:
     return digest([spec.pin.file, spec.pin.size, spec.pin.sha256])
+
+
+def _slices(thins: Sequence[_Thin], target: Target) -> list[tuple[_Thin, str]]:
+    return list(zip(thins, target.slices, strict=True))
+
+
+def _raised(target: Target, package: Package, carried: Sequence[Sequence[_Thin]], request: Request) -> Target:
+    """Return the target of a package, which runs only where all that it carries runs."""
+    minimums = [(other.part.minimum_macos, other) for others in carried for other in others]
+    for minimum, other in minimums:
+        if request.deployment is not None and parse_version(request.deployment) < parse_version(minimum):
+            raise PlanError(
+                f"the {package.kind} holds {other.recipe.name} {other.version}, which needs macOS {minimum}, asked for "
+                f"{request.deployment}",
+                where="deployment target",
+                hint=f"raise the deployment target to {minimum}",
+            )
+    return Target(target.arch, max([target.deployment, *(text for text, _ in minimums)], key=parse_version))
 
 
 def _target(recipe: Recipe, release: Release, request: Request) -> Target:

@@ -47,11 +47,25 @@ class Candidate(Data, frozen=True):
 
 
 class Slice(Data, frozen=True):
-    """What one architecture of a release needs: sources to repackage, or components, by version, to build with."""
+    """What one architecture of a release needs: sources to repackage, or components, by version.
+
+    Parameters
+    ----------
+    minimum_macos
+        The oldest macOS that it runs on.
+    sources
+        Where the bytes come from, if nothing is built.
+    needs
+        What it is built with.
+    carries
+        What packages may hold beside it without its being linked to that; such a package runs from the newer of both
+        minimums on.
+    """
 
     minimum_macos: Version
     sources: list[Candidate] = []
     needs: dict[Name, Version] = {}
+    carries: dict[Name, Version] = {}
 
 
 class LinuxSlice(Data, frozen=True):
@@ -316,8 +330,9 @@ def _check_sources(recipe: Recipe, release: Release, arch: str, path: Path) -> N
     if part is not None and bool(sources) == bool(recipe.build):
         hint = "a component has either [build], or sources for each architecture"
         raise RecipeError(f"{where} has {'sources and a build' if sources else 'no sources'}", where=path, hint=hint)
-    if part is not None and part.needs and not recipe.build:
-        raise RecipeError(f"{where} has needs, and the recipe has no [build] to use them", where=path)
+    if part is not None and (part.needs or part.carries) and not recipe.build:
+        word = "needs" if part.needs else "carries"
+        raise RecipeError(f"{where} has {word}, and the recipe has no [build] to use them", where=path)
 
 
 def load_recipes(folder: Path) -> dict[str, Recipe]:

@@ -191,14 +191,18 @@ void* Batch::output_buffer(std::string_view name, DataType datatype, Shape shape
         return nullptr;
     }
     const TensorConfig* output = checked_output(name, datatype, shape);
-    return requests_[0]->add_output(*output, shape, tensor_size(datatype, shape));
+    const std::size_t size = tensor_size(datatype, shape);
+    try {
+        return requests_[0]->add_output(*output, shape, size);
+    } catch (...) {
+        requests_[0]->fail(current_error());
+        throw;
+    }
 }
 
-void Batch::restart() {
+void Batch::restart() noexcept {
     for (Request* request : requests_) {
-        if (!request->failed()) {
-            request->renew_response();
-        }
+        request->restart();
     }
 }
 

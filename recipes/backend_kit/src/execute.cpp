@@ -89,11 +89,8 @@ private:
 
     void run_alone(Request& request) noexcept {
         start_ = now_ns();
-        const bool ready = attempt(request, [&] {
-            request.check_wanted();
-            request.renew_response();
-        });
-        if (ready) {
+        request.restart();
+        if (attempt(request, [&] { request.check_wanted(); })) {
             Request* const alone = &request;
             if (const std::optional<Error> error = run_batch({&alone, 1})) {
                 finish(request, *error);

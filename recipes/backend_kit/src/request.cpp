@@ -37,6 +37,10 @@ void check_size(const TensorConfig& tensor, Shape shape, std::size_t size, std::
     }
 }
 
+std::string size_text(Shape shape, std::size_t size) {
+    return "shape " + shape_text(shape) + " and " + std::to_string(size) + " bytes";
+}
+
 std::string input_text(std::string_view name, const ModelConfig& config) {
     return "input '" + std::string(name) + "' of model " + config.name;
 }
@@ -187,10 +191,19 @@ bool Request::wants(std::string_view output) const noexcept {
 }
 
 std::byte* Request::add_output(const TensorConfig& output, Shape shape, std::size_t size) {
-    if (std::find(added_.begin(), added_.end(), output.name) != added_.end()) {
-        throw internal_error("output '" + output.name + "' was given twice");
+    const auto old = std::ranges::find(added_, output.name, &Output::name);
+    if (old != added_.end()) {
+        if (old->given) {
+            throw internal_error("output '" + output.name + "' was given twice");
+        }
+        if (!std::ranges::equal(old->shape, shape) || old->size != size) {
+            throw internal_error("output '" + output.name + "' was computed again and has " + size_text(shape, size) +
+                                 ", before it had " + size_text(old->shape, old->size));
+        }
+        old->given = true;
+        return old->data;
     }
-    added_.emplace_back(output.name);
+    Output& added = added_.emplace_back(Output{output.name, {shape.begin(), shape.end()}, size, nullptr, true});
     TRITONBACKEND_Output* created = nullptr;
     check(TRITONBACKEND_ResponseOutput(response_, &created, output.name.c_str(), output.datatype, shape.data(),
                                        static_cast<std::uint32_t>(shape.size())));
@@ -201,32 +214,30 @@ std::byte* Request::add_output(const TensorConfig& output, Shape shape, std::siz
     if (!in_cpu_memory(type)) {
         throw unsupported("output '" + output.name + "' has to go to memory that the CPU cannot write");
     }
-    return static_cast<std::byte*>(buffer);
+    added.data = static_cast<std::byte*>(buffer);
+    return added.data;
 }
 
-void Request::renew_response() {
-    if (added_.empty()) {
-        return;
+void Request::restart() noexcept {
+    for (Output& output : added_) {
+        output.given = false;
     }
-    TRITONBACKEND_Response* fresh = nullptr;
-    check(TRITONBACKEND_ResponseNew(&fresh, request_));
-    log_if_error(TRITONBACKEND_ResponseDelete(std::exchange(response_, fresh)), "delete a response");
-    added_.clear();
 }
 
 void Request::check_complete(const ModelConfig& config) const {
-    const auto check_added = [&](std::string_view name) {
-        if (std::find(added_.begin(), added_.end(), name) == added_.end()) {
+    const auto check_given = [&](std::string_view name) {
+        const auto output = std::ranges::find(added_, name, &Output::name);
+        if (output == added_.end() || !output->given) {
             throw internal_error("model " + config.name + " gave no output '" + std::string(name) + "'");
         }
     };
     if (wanted_.empty()) {
         for (const TensorConfig& output : config.outputs) {
-            check_added(output.name);
+            check_given(output.name);
         }
     }
     for (const std::string_view name : wanted_) {
-        check_added(name);
+        check_given(name);
     }
 }
 

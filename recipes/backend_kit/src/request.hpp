@@ -66,22 +66,30 @@ public:
     bool runs_with(const Request& other) const noexcept;
 
     bool wants(std::string_view output) const noexcept;
-    // Adds an output to the response. Throws Error, also when the buffer is not in CPU memory.
+    // Adds an output to the response, and returns its memory; after restart() that which it had before. Throws Error,
+    // also when the buffer is not in CPU memory: then the request has to fail.
     std::byte* add_output(const TensorConfig& output, Shape shape, std::size_t size);
 
     void fail(const Error& error) noexcept { error_ = error; }
     bool failed() const noexcept { return error_.has_value(); }
 
-    // Puts a fresh response in place of one that already has outputs, to run the request again. Throws Error when
-    // Triton gives none; the old one then still serves to send an error.
-    void renew_response();
+    // Lets outputs be added again, to run the request again.
+    void restart() noexcept;
 
-    // Sends the response or the error; an output that was asked for but never added is an error too.
+    // Sends the response or the error; an output that was asked for but not added since the last start is an error too.
     void send(const ModelConfig& config) noexcept;
     // Reports statistics and gives the request back. Call it after send().
     void release(TRITONBACKEND_ModelInstance* instance, const Times& times) noexcept;
 
 private:
+    struct Output {
+        std::string_view name;
+        std::vector<std::int64_t> shape;
+        std::size_t size;
+        std::byte* data;  // may be null where there are no bytes
+        bool given;       // since the last start
+    };
+
     void read_input(const ModelConfig& config, std::uint32_t index);
     void read_segments(TRITONBACKEND_Input* input, std::uint32_t count, InputPart& part);
     void read_outputs();
@@ -92,7 +100,7 @@ private:
     std::vector<InputPart> inputs_;  // in the order of the configuration
     std::vector<Segment> segments_;
     std::vector<std::string_view> wanted_;  // empty: all
-    std::vector<std::string_view> added_;
+    std::vector<Output> added_;
     std::int64_t size_ = -1;
     std::optional<Error> error_;
 };

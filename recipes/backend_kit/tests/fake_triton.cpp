@@ -1,5 +1,6 @@
 #include "fake_triton.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace fake {
@@ -347,6 +348,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response* respons
         }
     }
     auto made = std::make_unique<TRITONBACKEND_Output>();
+    made->request = response->request;
     made->name = name;
     made->datatype = datatype;
     made->shape.assign(shape, shape + dims_count);
@@ -358,6 +360,12 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response* respons
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t buffer_byte_size,
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
     ENTER();
+    // Once for each request, whatever the response: the gRPC front end adds an output to its message each time, the
+    // HTTP front end forgets that the output goes to shared memory.
+    if (std::ranges::count(output->request->buffers, output->name) != 0) {
+        return fake::make_error(TRITONSERVER_ERROR_INTERNAL, "a buffer twice");
+    }
+    output->request->buffers.push_back(output->name);
     output->has_buffer = true;
     output->data.resize(buffer_byte_size);
     *buffer = output->data.data();

@@ -62,6 +62,7 @@ struct TRITONBACKEND_Input {
 };
 
 struct TRITONBACKEND_Output {
+    TRITONBACKEND_Request* request = nullptr;
     std::string name;
     TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
     std::vector<std::int64_t> shape;
@@ -90,6 +91,7 @@ struct TRITONBACKEND_Request {
     TRITONSERVER_Error_Code code = TRITONSERVER_ERROR_UNKNOWN;
     std::string message;
     std::vector<TRITONBACKEND_Output> outputs;  // of the response that was sent
+    std::vector<std::string> buffers;           // outputs whose memory was asked for
     std::uint64_t exec_start = 0, compute_start = 0, compute_end = 0, exec_end = 0;
 };
 

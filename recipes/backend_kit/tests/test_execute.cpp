@@ -121,32 +121,8 @@ TEST(a_failed_request_stays_failed_when_its_batch_starts_again) {
     world.load();
     check_call(world.execute(requests));
     CHECK_EQUAL(requests[0].message, "first");
-    CHECK_EQUAL(requests[0].made, 1);
     CHECK(requests[1].success);
     CHECK(floats_of(requests[1].outputs.at(0)) == data);
-}
-
-TEST(a_batch_that_gets_no_fresh_responses_is_run_one_by_one) {
-    World world;
-    const std::vector<float> data{1};
-    std::vector<TRITONBACKEND_Request> requests{floats(data, 1), floats(data, 1)};
-    std::vector<std::size_t> sizes;
-    behaviour.on_run = [&](Batch& batch) {
-        sizes.push_back(batch.request_count());
-        echo(batch);
-        if (sizes.size() == 1) {
-            fake::server.fail_at = fake::server.calls + 2;  // of ResponseNew, ResponseDelete, this one
-            batch.restart();
-        }
-    };
-    world.load();
-    check_call(world.execute(requests));
-    CHECK_EQUAL(fake::server.failed, "TRITONBACKEND_ResponseNew");
-    CHECK(sizes == (std::vector<std::size_t>{2, 1, 1}));
-    for (const TRITONBACKEND_Request& request : requests) {
-        CHECK(request.success && request.sent == 1);
-        CHECK(floats_of(request.outputs.at(0)) == data);
-    }
 }
 
 TEST(cancelled_requests_are_not_run) {

@@ -77,6 +77,7 @@ std::string config() { return config_text(8, {"x FP32 -1", "s STRING 1 optional"
 
 void check_requests(const std::vector<TRITONBACKEND_Request>& requests, bool accepted) {
     for (const TRITONBACKEND_Request& request : requests) {
+        CHECK(request.made <= 1);
         CHECK_EQUAL(request.sent, accepted ? 1 : 0);
         CHECK_EQUAL(request.released, accepted ? 1 : 0);
         CHECK_EQUAL(request.reported, accepted ? 1 : 0);

@@ -64,11 +64,14 @@ public:
           default_batch_(default_batch),
           next_(std::make_shared<Session>(environment, source_, session_name())),
           ports_(read_ports(next_->get(), environment.allocator())),
-          shared_{environment, watch, config(), {}} {}
+          shared_{environment, watch, config()} {}
 
     bool complete(ModelConfig& config) override { return onnx_backend::complete(config, ports_, default_batch_); }
 
-    void validate() override { shared_.plan = make_plan(config(), ports_); }
+    void validate() override {
+        shared_.plan = make_plan(config(), ports_);
+        shared_.declared = std::vector<std::atomic<Declared>>(shared_.plan.outputs.size());
+    }
 
     std::unique_ptr<backend_kit::Instance> make_instance(const backend_kit::InstanceInfo& instance) override {
         instance.refuse_gpu("choose execution providers by cpu_execution_accelerator");

@@ -27,7 +27,9 @@ std::vector<TensorConfig> described(const std::vector<Port>& ports, const char* 
         TensorConfig& tensor = tensors.emplace_back();
         tensor.name = port.name;
         tensor.datatype = port.datatype;
-        tensor.set_model_shape(port.dims, batched);
+        std::vector<std::int64_t> shape = port.dims;
+        std::ranges::replace(shape, 0, -1);  // a configuration cannot have dims of 0
+        tensor.set_model_shape(std::move(shape), batched);
     }
     return tensors;
 }
@@ -37,8 +39,8 @@ std::vector<TensorConfig> described(const std::vector<Port>& ports, const char* 
 bool complete(backend_kit::ModelConfig& config, const Ports& ports, std::int64_t default_batch) {
     const bool both = config.inputs.empty() && config.outputs.empty();
     if (!config.inputs.empty() && !config.outputs.empty()) return false;
-    if (both && config.max_batch_size == 0 && default_batch > 0 && std::ranges::all_of(ports.inputs, open_first) &&
-        std::ranges::all_of(ports.outputs, open_first)) {
+    if (both && config.max_batch_size == 0 && default_batch > 0 && !ports.inputs.empty() &&
+        std::ranges::all_of(ports.inputs, open_first) && std::ranges::all_of(ports.outputs, open_first)) {
         config.max_batch_size = default_batch;
         config.dynamic_batching = config.dynamic_batching || default_batch > 1;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "backend_kit/datatype.hpp"
@@ -50,10 +51,10 @@ const void* data_of(OrtValue* value) {
 
 // An output of a run.
 struct Bound {
-    std::size_t index = 0;   // in the configuration
-    void* target = nullptr;  // its place in the response, where the shape was known before
-    Dims shape{};            // of that place
-    bool placed = false;     // whether the library writes there itself
+    std::size_t index = 0;            // in the configuration
+    std::optional<Dims> declared{};   // the shape that the model declares, where it follows from the inputs
+    void* target = nullptr;           // its place in the response, where that shape is believed
+    bool placed = false;              // whether the library writes there itself
 };
 
 }  // namespace
@@ -77,11 +78,10 @@ public:
 
     void run() {
         bind_inputs();
-        const bool in_place = bind_outputs(shared_.shapes_hold);
+        const bool in_place = bind_outputs(true);
         batch_.begin_compute();
         try {
             compute();
-            collect();
         } catch (const Error& error) {
             if (!in_place || error.code() == TRITONSERVER_ERROR_CANCELLED) throw;
             compute_again();
@@ -109,8 +109,8 @@ private:
         }
     }
 
-    // Binds the outputs that are wanted: to the response's memory where the shape follows from the inputs and
-    // `in_place` allows it, else to memory that the library makes. Returns whether any is bound to the response.
+    // Binds the outputs that are wanted: to the response's memory where their shape is known and `in_place` allows it,
+    // else to memory that the library makes. Returns whether any has a place in the response.
     bool bind_outputs(bool in_place) {
         api().ClearBoundOutputs(binding_);
         bound_.clear();
@@ -118,33 +118,39 @@ private:
         for (std::size_t index = 0; index < config_.outputs.size(); ++index) {
             const TensorConfig& tensor = config_.outputs[index];
             if (!batch_.wants(tensor.name)) continue;
-            bound_.push_back({.index = index});
-            if (in_place) bind_in_place(bound_.back());
-            if (!bound_.back().placed) {
+            Bound& bound = bound_.emplace_back(Bound{index, declared_shape(index)});
+            if (in_place) bind_in_place(bound);
+            if (!bound.placed) {
                 check(api().BindOutputToDevice(binding_, tensor.name.c_str(), shared_.environment.cpu()));
             }
-            any = any || bound_.back().target != nullptr;
+            any = any || bound.target != nullptr;
         }
         return any;
     }
 
-    void bind_in_place(Bound& bound) {
-        const TensorConfig& tensor = config_.outputs[bound.index];
-        const OutputPlan& plan = shared_.plan.outputs[bound.index];
-        if (batch_.request_count() != 1 || !plan.shape || tensor.datatype == TRITONSERVER_TYPE_BYTES) return;
+    std::optional<Dims> declared_shape(std::size_t index) const {
+        const OutputPlan& plan = shared_.plan.outputs[index];
+        if (!plan.shape) return std::nullopt;
         Dims shape;
         for (const DimSource& source : *plan.shape) {
             shape.push_back(source.input ? input_shapes_[*source.input][source.dim] : source.fixed);
         }
-        const Dims given = given_shape(shape, plan);
+        return shape;
+    }
+
+    void bind_in_place(Bound& bound) {
+        const TensorConfig& tensor = config_.outputs[bound.index];
+        if (!bound.declared || shared_.declared[bound.index] != Declared::true_so_far) return;
+        if (batch_.request_count() != 1 || tensor.datatype == TRITONSERVER_TYPE_BYTES) return;
+        const Dims given = given_shape(*bound.declared, shared_.plan.outputs[bound.index]);
         if (!fits(tensor, given)) return;
         const std::size_t size = backend_kit::tensor_size(tensor.datatype, given);
         if (size == 0) return;
         bound.target = batch_.output_buffer(tensor.name, tensor.datatype, given);
-        bound.shape = given;
         const auto address = reinterpret_cast<std::uintptr_t>(bound.target);
         if (address % backend_kit::datatype_size(tensor.datatype) != 0) return;
-        const Value value = tensor_over(shared_.environment, bound.target, size, shape, plan.element);
+        const Value value = tensor_over(shared_.environment, bound.target, size, *bound.declared,
+                                        shared_.plan.outputs[bound.index].element);
         check(api().BindOutput(binding_, tensor.name.c_str(), value.get()));
         bound.placed = true;
     }
@@ -158,57 +164,73 @@ private:
         });
     }
 
+    // Runs the model and takes the results over.
     void compute() {
-        const CancelWatch::Run watched(shared_.watch, batch_, options_);
-        try {
-            check(api().RunWithBinding(session_, options_, binding_));
-        } catch (const Error&) {
-            if (watched.stopped()) throw Error(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled while it ran");
-            throw;
+        {
+            const CancelWatch::Run watched(shared_.watch, batch_, options_);
+            try {
+                check(api().RunWithBinding(session_, options_, binding_));
+            } catch (const Error&) {
+                if (!watched.stopped()) throw;
+                throw Error(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled while it ran");
+            }
         }
-    }
-
-    // An output may have another shape than the model declares; what else went wrong goes wrong again.
-    void compute_again() {
-        batch_.restart();
-        bind_outputs(false);
-        compute();
-        collect();
-        if (shared_.shapes_hold.exchange(false)) {
-            backend_kit::log_warning("model " + config_.name +
-                                     ": an output has another shape than the model declares; outputs are copied from now on");
-        }
-    }
-
-    // Takes the results over, and copies those to the response that have a place there which the library cannot use.
-    void collect() {
         OrtValue** values = nullptr;
         std::size_t count = 0;
         check(api().GetBoundOutputValues(binding_, shared_.environment.allocator(), &values, &count));
         results_.clear();
         for (std::size_t number = 0; number < count; ++number) results_.emplace_back(values[number]);
         if (values != nullptr) check(api().AllocatorFree(shared_.environment.allocator(), values));
-        for (std::size_t number = 0; number < count; ++number) {
-            const Bound& bound = bound_[number];
-            if (bound.target == nullptr || bound.placed) continue;
-            const OutputPlan& plan = shared_.plan.outputs[bound.index];
-            if (given_shape(shape_of(results_[number].get()), plan) != bound.shape) {
-                throw backend_kit::internal_error("an output has another shape than the model declares");
-            }
-            const DataType datatype = config_.outputs[bound.index].datatype;
-            std::memcpy(bound.target, data_of(results_[number].get()), backend_kit::tensor_size(datatype, bound.shape));
+        for (std::size_t number = 0; number < count; ++number) compare(bound_[number], results_[number].get());
+    }
+
+    // Learns from a result whether the shape that the model declares is to be believed.
+    void compare(const Bound& bound, const OrtValue* value) {
+        if (!bound.declared || bound.placed) return;
+        std::atomic<Declared>& state = shared_.declared[bound.index];
+        const Dims shape = shape_of(value);
+        if (shape == *bound.declared) {
+            Declared untried = Declared::untried;
+            state.compare_exchange_strong(untried, Declared::true_so_far);
+            return;
         }
+        const std::string text = "output '" + config_.outputs[bound.index].name + "' of model " + config_.name +
+                                 ": the model declares the shape " + backend_kit::shape_text(*bound.declared) +
+                                 " and gave " + backend_kit::shape_text(shape);
+        const Declared before = state.exchange(Declared::untrue);
+        if (before != Declared::untrue) backend_kit::log_warning(text + "; it is copied from now on");
+        if (bound.target != nullptr) again_ = text;
+    }
+
+    // What went wrong may come of an output with another shape than the model declares: a run without any output bound
+    // shows it. The response cannot take that output any more, since it has memory of the wrong size.
+    void compute_again() {
+        const std::vector<Bound> before = std::exchange(bound_, {});
+        bind_outputs(false);
+        for (Bound& bound : bound_) {
+            const auto same = std::ranges::find(before, bound.index, &Bound::index);
+            bound.target = same == before.end() ? nullptr : same->target;
+        }
+        compute();
     }
 
     void deliver() {
+        if (!again_.empty()) {
+            throw backend_kit::unavailable(again_ + "; send the request again, it will be served");
+        }
         for (std::size_t number = 0; number < results_.size(); ++number) {
-            if (bound_[number].target == nullptr) scatter(bound_[number].index, results_[number].get());
+            const Bound& bound = bound_[number];
+            if (!bound.placed) scatter(bound, results_[number].get());
         }
     }
 
-    void scatter(std::size_t index, OrtValue* value) {
-        const TensorConfig& tensor = config_.outputs[index];
-        const Dims shape = given_shape(shape_of(value), shared_.plan.outputs[index]);
+    void scatter(const Bound& bound, OrtValue* value) {
+        const TensorConfig& tensor = config_.outputs[bound.index];
+        const Dims shape = given_shape(shape_of(value), shared_.plan.outputs[bound.index]);
+        if (bound.target != nullptr) {
+            std::memcpy(bound.target, data_of(value), backend_kit::tensor_size(tensor.datatype, shape));
+            return;
+        }
         if (tensor.datatype == TRITONSERVER_TYPE_BYTES) {
             scatter_strings(tensor, shape, value);
             return;
@@ -246,6 +268,7 @@ private:
     std::vector<Dims> input_shapes_;
     std::vector<Bound> bound_;
     std::vector<Value> results_;  // one for each of bound_
+    std::string again_;           // why the request has to be sent again
 };
 
 OnnxInstance::OnnxInstance(Shared& shared, std::shared_ptr<Session> session, const Settings& settings)

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "backend_kit/backend.hpp"
 #include "ports.hpp"
@@ -12,14 +13,16 @@
 
 namespace onnx_backend {
 
+// What the runs so far tell of the shape that a model declares for an output.
+enum class Declared { untried, true_so_far, untrue };
+
 // What all instances of a model share.
 struct Shared {
     const Environment& environment;
     CancelWatch& watch;
     const backend_kit::ModelConfig& config;
-    Plan plan;
-    // Whether outputs have had the shapes that the model declares.
-    std::atomic<bool> shapes_hold = true;
+    Plan plan{};
+    std::vector<std::atomic<Declared>> declared{};  // by output
 };
 
 class OnnxInstance final : public backend_kit::Instance {

@@ -94,24 +94,28 @@ std::vector<std::string> own_rpaths() {
 
 constexpr const Naming& naming = linux_naming;
 
+std::vector<std::string> split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    for (std::size_t end = 0; end != text.npos; text.remove_prefix(end == text.npos ? text.size() : end + 1)) {
+        end = text.find(separator);
+        parts.emplace_back(text.substr(0, end));
+    }
+    return parts;
+}
+
 // Only what the library itself says: LD_LIBRARY_PATH and the system's folders are not the package's choice.
 std::vector<std::string> own_rpaths() {
     Dl_info info = self();
     link_map* map = nullptr;
     dladdr1(reinterpret_cast<const void*>(&open_library), &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP);
     const char* strings = nullptr;
-    const ElfW(Dyn)* entry = nullptr;
+    const ElfW(Dyn)* list = nullptr;
     for (const ElfW(Dyn)* each = map->l_ld; each->d_tag != DT_NULL; ++each) {
         if (each->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(each->d_un.d_ptr);
-        if (each->d_tag == DT_RUNPATH || (each->d_tag == DT_RPATH && entry == nullptr)) entry = each;
+        if (each->d_tag == DT_RUNPATH || (each->d_tag == DT_RPATH && list == nullptr)) list = each;
     }
-    std::vector<std::string> rpaths;
-    if (strings == nullptr || entry == nullptr) return rpaths;
-    std::string_view rest = strings + entry->d_un.d_val;
-    for (std::size_t end = 0; end != std::string_view::npos; rest.remove_prefix(end == rest.npos ? 0 : end + 1)) {
-        end = rest.find(':');
-        rpaths.emplace_back(rest.substr(0, end));
-    }
+    if (strings == nullptr || list == nullptr) return {};
+    std::vector<std::string> rpaths = split(strings + list->d_un.d_val, ':');
     const std::string origin = folder_of(info.dli_fname);
     expand(rpaths, "$ORIGIN", origin);
     expand(rpaths, "${ORIGIN}", origin);

@@ -1,6 +1,7 @@
 #include "ports.hpp"
 
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include "backend_kit/datatype.hpp"
@@ -49,6 +50,15 @@ DataType datatype_of(ONNXTensorElementDataType element) {
     }
 }
 
+std::string element_name(ONNXTensorElementDataType element) {
+    constexpr std::array<const char*, 10> names{"COMPLEX64",  "COMPLEX128",     "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ",
+                                                "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "UINT4",    "INT4",         "FLOAT4E2M1"};
+    constexpr int first = 14;
+    const int index = element - first;
+    return index >= 0 && index < static_cast<int>(names.size()) ? names[static_cast<std::size_t>(index)]
+                                                                : std::to_string(element);
+}
+
 std::string obstacle_of(ONNXType type) {
     switch (type) {
         case ONNX_TYPE_TENSOR:
@@ -94,7 +104,7 @@ Port read_port(std::string name, const OrtTypeInfo* type) {
     check(api().GetTensorElementType(info, &port.element));
     port.datatype = datatype_of(port.element);
     if (port.datatype == TRITONSERVER_TYPE_INVALID) {
-        port.obstacle = "has the ONNX element type " + std::to_string(port.element);
+        port.obstacle = "has the ONNX element type " + element_name(port.element);
     }
     read_shape(info, port);
     return port;
@@ -163,7 +173,10 @@ private:
         const bool fits = std::ranges::equal(dims, port.dims, [](std::int64_t configured, std::int64_t own) {
             return configured == own || configured == -1 || own == -1;
         });
-        if (!fits) {
+        // A fixed first dimension is no batch, unless all batches are of one row.
+        const bool batches = !config_.batching() || port.dims.empty() || port.dims[0] == -1 ||
+                             (port.dims[0] == 1 && config_.max_batch_size == 1);
+        if (!fits || !batches) {
             throw refusal(tensor.name, "the configuration has the shape " + shape_text(dims) +
                                            (config_.batching() ? " with the batch dimension" : "") +
                                            ", the model " + shape_text(port.dims));
@@ -237,7 +250,10 @@ Plan make_plan(const ModelConfig& config, const Ports& ports) {
     for (const TensorConfig& tensor : config.outputs) {
         const Port& port = outputs.matched(tensor, ports.outputs, find(ports.outputs, tensor.name));
         const bool may_be_scalar = !config.batching() && !tensor.model_dims().empty();
-        plan.outputs.push_back({port.element, may_be_scalar, shape_plan(port, matched, config)});
+        // An output that is an input too has its place: the library does not write it anywhere else.
+        const bool computed = find(ports.inputs, port.name) == nullptr && find(ports.defaults, port.name) == nullptr;
+        plan.outputs.push_back(
+            {port.element, may_be_scalar, computed ? shape_plan(port, matched, config) : std::nullopt});
     }
     return plan;
 }

@@ -28,6 +28,15 @@ std::optional<int> threads(const Parameters& parameters, std::string_view name) 
     return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
 }
 
+// The library takes any text and then refuses it in each run, so it is looked at here: there is one arena, the CPU's.
+std::optional<std::string> arena_shrinkage(const Parameters& parameters, bool has_arena) {
+    constexpr std::string_view name = "memory.enable_memory_arena_shrinkage";
+    auto value = parameters.text(name);
+    if (value && !has_arena) parameters.refuse(name, "asks for an arena, and enable_mem_arena is false");
+    if (value && *value != "cpu" && *value != "cpu:0") parameters.refuse(name, "is neither cpu nor cpu:0");
+    return value;
+}
+
 // The numbers that upstream's backend takes.
 GraphOptimizationLevel level_of(const ModelConfig& model) {
     switch (model.graph_level.value_or(0)) {
@@ -64,7 +73,7 @@ Settings read_settings(const ModelConfig& model, const backend_kit::BackendInfo&
     settings.memory_arena = parameters.boolean("enable_mem_arena").value_or(true);
     settings.memory_pattern = parameters.boolean("enable_mem_pattern").value_or(true);
     settings.share_session = parameters.boolean("share_session_between_instances").value_or(false);
-    settings.arena_shrinkage = parameters.text("memory.enable_memory_arena_shrinkage");
+    settings.arena_shrinkage = arena_shrinkage(parameters, settings.memory_arena);
     settings.profile_prefix = parameters.text("profile_file_prefix");
     // The model's own come last: ONNX Runtime keeps the last value of a name.
     add_session_entries(backend.config.settings, settings);

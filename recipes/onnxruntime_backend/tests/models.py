@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import onnxruntime
 from backend_testing.wire import TYPES, Value
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
-from onnx.external_data_helper import set_external_data
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 from onnx.numpy_helper import from_array
 
@@ -23,9 +21,9 @@ __all__ = [
     "Tensor",
     "answer",
     "build",
+    "default_of_a_size",
     "dimensions_disagree",
     "elementwise",
-    "external",
     "failing",
     "identity",
     "joined",
@@ -188,6 +186,14 @@ def optional_inputs() -> bytes:
     return build(nodes, inputs, [Tensor("y", "FP32", ["N", 4])], constants)
 
 
+def default_of_a_size() -> bytes:
+    """Return both inputs negated, of which one has a default: what is not given decides the size of an output."""
+    nodes = [make_node("Neg", ["x"], ["y"]), make_node("Neg", ["more"], ["z"])]
+    inputs = [Tensor("x", "FP32", ["N"]), Tensor("more", "FP32", ["K"])]
+    outputs = [Tensor("y", "FP32", ["N"]), Tensor("z", "FP32", ["K"])]
+    return build(nodes, inputs, outputs, {"more": np.array([1, 2, 3], np.float32)})
+
+
 def shouted(dims: Dims = PLANE) -> bytes:
     """Return each text with an exclamation mark."""
     node = make_node("StringConcat", ["words", "mark"], ["loud"])
@@ -212,9 +218,9 @@ def kept(datatype: str = "FP32", rows: str | int = "N") -> bytes:
     return build(nodes, [Tensor("x", datatype, ["N"])], [Tensor("y", datatype, [rows])], {"zero": zero})
 
 
-def dimensions_disagree() -> bytes:
-    """Return both inputs; the model says that they have the same size."""
-    nodes = [make_node("Neg", ["left"], ["minus"]), make_node("Neg", ["right"], ["other"])]
+def dimensions_disagree(operator: str = "Neg") -> bytes:
+    """Return an operator of each input; the model says that they have the same size."""
+    nodes = [make_node(operator, ["left"], ["minus"]), make_node(operator, ["right"], ["other"])]
     inputs = [Tensor("left", "FP32", ["N"]), Tensor("right", "FP32", ["N"])]
     return build(nodes, inputs, [Tensor("minus", "FP32", ["N"]), Tensor("other", "FP32", ["N"])])
 
@@ -284,21 +290,3 @@ def passed_through() -> bytes:
     """Return x as it came in and a computation with it: the output is the input itself."""
     x = Tensor("x", "FP32", PLANE)
     return build([make_node("Neg", ["x"], ["y"])], [x], [x, Tensor("y", "FP32", PLANE)])
-
-
-def external(folder: Path, weight: Value) -> None:
-    """Write model.onnx, which multiplies by a weight, and the weight into weights.bin beside it."""
-    stored = from_array(weight, "weight")
-    set_external_data(stored, "weights.bin", 0, weight.nbytes)
-    stored.ClearField("raw_data")
-    stored.data_location = TensorProto.EXTERNAL
-    graph = make_graph(
-        [make_node("Mul", ["x", "weight"], ["y"])],
-        "tested",
-        [Tensor("x", "FP32", ["N", len(weight)]).info()],
-        [Tensor("y", "FP32", ["N", len(weight)]).info()],
-        [stored],
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.onnx").write_bytes(_model(graph).SerializeToString())
-    (folder / "weights.bin").write_bytes(weight.tobytes())

@@ -186,55 +186,50 @@ def test_an_input_with_a_default_may_be_required(service: Service) -> None:
 
 TWO = model("float[n,4] x, int64[n,1] z", "float[n,4] y, int64[n,1] w", "y = Neg(x) w = Neg(z)")
 OWN_BATCH = 'backend: "onnxruntime"\nmax_batch_size: 16\n'
-PARTIAL: dict[str, tuple[str, Ports, Ports, int, bool]] = {
+PARTIAL: dict[str, tuple[str, Ports, Ports, int]] = {
     "batch size": (
         OWN_BATCH,
         [("x", "TYPE_FP32", [4]), ("z", "TYPE_INT64", [1])],
         [("y", "TYPE_FP32", [4]), ("w", "TYPE_INT64", [1])],
         16,
-        True,
     ),
     "batch size 1": (
         'backend: "onnxruntime"\nmax_batch_size: 1\n',
         [("x", "TYPE_FP32", [4]), ("z", "TYPE_INT64", [1])],
         [("y", "TYPE_FP32", [4]), ("w", "TYPE_INT64", [1])],
         1,
-        False,
     ),
     "inputs": (
         config([Port("x", "FP32", [-1, 4]), Port("z", "INT64", [2, 1])], []),
         [("x", "TYPE_FP32", [-1, 4]), ("z", "TYPE_INT64", [2, 1])],
         [("y", "TYPE_FP32", [-1, 4]), ("w", "TYPE_INT64", [-1, 1])],
         0,
-        False,
     ),
     "inputs and batch size": (
         config([Port("x", "FP32", [4]), Port("z", "INT64", [1])], [], batch=3),
         [("x", "TYPE_FP32", [4]), ("z", "TYPE_INT64", [1])],
         [("y", "TYPE_FP32", [4]), ("w", "TYPE_INT64", [1])],
         3,
-        False,
     ),
     "outputs": (
         config([], [Port("y", "FP32", [4])], batch=3),
         [("x", "TYPE_FP32", [4]), ("z", "TYPE_INT64", [1])],
         [("y", "TYPE_FP32", [4])],
         3,
-        False,
     ),
 }
 
 
 @pytest.mark.parametrize("kind", PARTIAL)
 def test_what_is_configured_stays_and_the_rest_is_completed(service: Service, kind: str) -> None:
-    text, inputs, outputs, batch, scheduled = PARTIAL[kind]
+    text, inputs, outputs, batch = PARTIAL[kind]
     name = f"partial_{kind.replace(' ', '_')}"
     serve(service, name, TWO, text)
     found = service.client().config(name)
     assert ports(found["input"]) == inputs
     assert ports(found["output"]) == outputs
     assert int(found["max_batch_size"]) == batch
-    assert ("dynamic_batching" in found) == scheduled
+    assert "dynamic_batching" not in found
 
 
 def test_a_configured_scheduler_is_kept(service: Service) -> None:
@@ -353,11 +348,11 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
         config([Port("x", "FP32", [-1])], [Port("y", "FP32", [-1])]),
         "input 'x' of model {}: is a sequence, which Triton cannot carry",
     ),
-    "sequence, completed": (SEQUENCE, NOTHING, "input 'x' of model {}: is a sequence, which Triton cannot carry"),
-    "map": (MAP_IN, NOTHING, "input 'x' of model {}: is a map, which Triton cannot carry"),
-    "sequence of maps": (MAP, NOTHING, "output 'y' of model {}: is a sequence, which Triton cannot carry"),
-    "optional": (OPTIONAL, NOTHING, "input 'x' of model {}: is an optional, which Triton cannot carry"),
-    "float8": (FLOAT8, NOTHING, "input 'x' of model {}: has the ONNX element type 17, which Triton cannot carry"),
+    "sequence, completed": (SEQUENCE, NOTHING, "input 'x' of the model is a sequence, which Triton cannot carry"),
+    "map": (MAP_IN, NOTHING, "input 'x' of the model is a map, which Triton cannot carry"),
+    "sequence of maps": (MAP, NOTHING, "output 'y' of the model is a sequence, which Triton cannot carry"),
+    "optional": (OPTIONAL, NOTHING, "input 'x' of the model is an optional, which Triton cannot carry"),
+    "float8": (FLOAT8, NOTHING, "input 'x' of the model has the ONNX element type 17, which Triton cannot carry"),
     "float8 output": (
         FLOAT8_OUT,
         config(XS, [Port("y", "UINT8", [-1, 4])]),

@@ -45,8 +45,8 @@ def questions() -> list[Question]:
     for index in range(24):
         x = chance.standard_normal((1 + index % 8, 8)).astype(np.float32)
         result.append(Question("network", {"x": x}, models.answer(models.network(), {"x": x})))
-        x = chance.integers(0, 100, (1 + index % 3, 2 + index % 4))
-        result.append(Question("squares", {"x": x}, {"y": (x**2).astype(np.float32)}))
+        whole = chance.integers(0, 100, (1 + index % 3, 2 + index % 4))
+        result.append(Question("squares", {"x": whole}, {"y": (whole**2).astype(np.float32)}))
         x = chance.standard_normal(1 + 1000 * (index % 5)).astype(np.float32)
         result.append(Question("kept", {"x": x}, {"y": x[x > 0]}))
         said = texts([f"{index} größer\0"] * (index % 4 + 1))

@@ -20,11 +20,13 @@ from option_models import DOUBLING, SPREADING, TWICE, config, ladder
 
 X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
 PORTS = ([Port("x", "FP32", [4])], [Port("y", "FP32", [4])])
+ONE = "instance_group { kind: KIND_CPU count: 1 }"  # without a word about it the server makes two for this backend
 SOURCE = Path(__file__).parents[1] / "src"
 
 
 def serve(service: Service, name: str, file: bytes = DOUBLING, extra: str = "", **options: str) -> None:
-    """Write and load a model with options, and have it answer once."""
+    """Write and load a model of one instance with options, and have it answer once."""
+    extra += "" if "instance_group" in extra else ONE
     text = f'backend: "onnxruntime"\n{extra}\n{parameters(options)}'
     service.repository.add(name, {"1/model.onnx": file}, text)
     service.load(name)
@@ -40,7 +42,8 @@ def refused(service: Service, name: str, extra: str) -> str:
 
 def lines(service: Service, name: str, words: str) -> list[str]:
     """Return the lines of the log about a model that have the words."""
-    return [line for line in service.log().splitlines() if f"model {name}:" in line and words in line]
+    found = [line for line in service.log().splitlines() if f"model {name}:" in line and words in line]
+    return [line.removesuffix('"') for line in found]
 
 
 def threads(service: Service) -> int:
@@ -233,6 +236,9 @@ def kept(service: Service, name: str, **options: str) -> int:
     assert answer["y"] == -count
     after = service.server.resident()
     service.unload(name)
+    end = time.monotonic() + 10
+    while service.server.resident() > before + (32 << 20) and time.monotonic() < end:
+        time.sleep(0.02)
     return after - before
 
 
@@ -243,7 +249,7 @@ def test_the_arena_keeps_memory_unless_it_is_switched_off_or_shrunk(start_servic
     assert with_arena > 100 << 20
     assert kept(other, "no_arena", enable_mem_arena="false") < 32 << 20
     assert kept(other, "shrunk", **{"memory.enable_memory_arena_shrinkage": "cpu:0"}) < with_arena - (32 << 20)
-    assert kept(other, "no_pattern", enable_mem_pattern="false") > 100 << 20
+    assert kept(other, "no_pattern", enable_mem_pattern="false") > 32 << 20
 
 
 SESSION = {
@@ -271,7 +277,7 @@ def test_any_session_entry_is_taken_without_a_warning(service: Service, tmp_path
 def profiles(service: Service, name: str) -> list[Path]:
     """Unload a model and return the files that the log names as its profiles."""
     service.unload(name)
-    found = [re.search(r"the profile is in (\S+)", line) for line in lines(service, name, "profile")]
+    found = [re.search(r"the profile is in (.+)", line) for line in lines(service, name, "profile")]
     return [Path(match.group(1)) for match in found if match]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import models
@@ -78,7 +77,6 @@ def scalars(datatype: str) -> list[Sample]:
     """Return samples of a number without dimensions, one for each request and one for each row of a batch."""
     one = Port("x", datatype, [1])
     row = one._replace(extra="reshape: { shape: [] }")
-    single = models.identity(datatype, [])
     name = datatype.lower()
 
     def same_value(request: Request) -> dict[str, Value]:
@@ -87,8 +85,7 @@ def scalars(datatype: str) -> list[Sample]:
     request = {"x": numbers(datatype, 4)[-1:]}
     rows = [{"x": numbers(datatype, size, 1)} for size in (1, 3)]
     return [
-        Sample(f"scalar_{name}", single, [one], [one._replace(name="y")], [request], same_value),
-        Sample(f"reshaped_scalar_{name}", single, [row], [row._replace(name="y")], [request], same_value),
+        Sample(f"scalar_{name}", models.identity(datatype, []), [one], [one._replace(name="y")], [request], same_value),
         Sample(
             f"scalars_{name}",
             models.identity(datatype, ["N"]),
@@ -208,6 +205,13 @@ FORMS = [
         [{"x": X}],
     ),
     Sample(
+        "optional_input_that_gives_a_size",
+        models.default_of_a_size(),
+        [port("more", -1, extra="optional: true"), port("x", -1)],
+        [port("z", -1), port("y", -1)],
+        [{"x": X[0]}, {"x": X[1], "more": X[0, :2]}, {"x": X[0]}],
+    ),
+    Sample(
         "network",
         models.network(),
         [port("x", 8)],
@@ -252,12 +256,15 @@ LIES = [
         [port("y", *PLANE, datatype="FP64")],
         [{"x": numbers("FP64", 3, 4)}, {"x": numbers("FP64", 0, 4)}],
     ),
-    Sample(
-        "sizes_that_are_not_the_same",
-        models.dimensions_disagree(),
-        [port("left", -1), port("right", -1)],
-        [port("minus", -1), port("other", -1)],
-        [{"left": SOME, "right": SOME}, {"left": SOME, "right": POSITIVE}, {"left": SOME[:1], "right": SOME}],
+    *(
+        Sample(
+            f"sizes_that_are_not_the_same_{operator.lower()}",
+            models.dimensions_disagree(operator),
+            [port("left", -1), port("right", -1)],
+            [port("minus", -1), port("other", -1)],
+            [{"left": SOME, "right": SOME}, {"left": SOME, "right": POSITIVE}, {"left": SOME[:1], "right": SOME}],
+        )
+        for operator in ("Neg", "Identity")
     ),
 ]
 
@@ -307,16 +314,3 @@ def test_answers_do_not_depend_on_the_shapes_before(service: Service, client: Cl
         request = pair(*shape)
         found = client.infer(sample.name, request)["difference"]
         assert same(found, sample.expected(request)["difference"])
-
-
-@pytest.mark.parametrize("form", ["file", "folder"])
-def test_weights_in_a_file_beside_the_model_are_found(service: Service, tmp_path: Path, form: str) -> None:
-    weight = np.arange(4096, dtype=np.float32) / 3
-    models.external(tmp_path, weight)
-    below = "1/model.onnx/" if form == "folder" else "1/"
-    files = {below + path.name: path for path in tmp_path.iterdir()}
-    text = config("onnxruntime", [port("x", -1, 4096)], [port("y", -1, 4096)])
-    service.repository.add(f"external_{form}", files, text)
-    service.load(f"external_{form}")
-    x = numbers("FP32", 2, 4096)
-    assert same(service.client().infer(f"external_{form}", {"x": x})["y"], x * weight)

@@ -1,13 +1,19 @@
-"""The networks that the tests serve, as code for TorchScript."""
+"""The networks that the tests serve, as code for TorchScript, and the files of a model repository made of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from backend_testing import repository
 from torch import Tensor, nn
 
-__all__ = ["fresh", "scripted", "traced"]
+__all__ = ["config", "file", "fresh", "saved", "scripted", "traced"]
+
+config = partial(repository.config, "pytorch")
 
 
 class Arithmetic(nn.Module):
@@ -262,6 +268,13 @@ class WrongCount(nn.Module):
         return x[:1] if bool((x < 0).any()) else x
 
 
+class SecondWrong(nn.Module):
+    """Gives a good first output, and a second one as WrongCount."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x[:1] if bool((x < 0).any()) else x * 2
+
+
 class Weighted(nn.Module):
     def __init__(self, weight: float, extent: int = 4) -> None:
         super().__init__()
@@ -313,3 +326,13 @@ def traced(name: str, *example: Tensor) -> torch.jit.ScriptModule:
     """Return a module as TorchScript, made by following one call."""
     module: torch.jit.ScriptModule = torch.jit.trace(fresh(name), example)  # type: ignore[no-untyped-call]
     return module
+
+
+def saved(module: torch.jit.ScriptModule) -> Callable[[Path], None]:
+    """Return what writes a module to a file of a model repository."""
+    return lambda path: torch.jit.save(module, str(path))
+
+
+def file(name: str, *args: float) -> Callable[[Path], None]:
+    """Return what writes a module by class name to a file of a model repository."""
+    return saved(scripted(name, *args))

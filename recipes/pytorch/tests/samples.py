@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
-from modules import scripted, traced
-from repository import Port, config, parameters
+from backend_testing.repository import Port, parameters
+from modules import config, scripted, traced
 from torch import Tensor
 from torch.jit import ScriptModule
 from wire import TYPES, Value

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
-from conftest import Service
-from modules import scripted
-from repository import Port, config
+from backend_testing import wire
+from backend_testing.repository import Port
+from backend_testing.server import Service
+from backend_testing.wire import texts
+from modules import config, file, scripted
+from numpy.typing import NDArray
 from torch import Tensor
-from wire import Client, InferenceServerException, Value, same
+from wire import Client, InferenceServerException, Value, ask, same, together
 
 MANY = 48
 GATHER = "dynamic_batching { max_queue_delay_microseconds: 50000 }"
-
-
-def together(
-    service: Service, protocol: str, model: str, requests: Sequence[Mapping[str, Value]]
-) -> list[dict[str, Value] | str]:
-    """Send all requests at once, each from a client of its own; an error gives its words."""
-
-    def ask(request: Mapping[str, Value]) -> dict[str, Value] | str:
-        client = service.connect(protocol)
-        try:
-            return client.infer(model, request)
-        except InferenceServerException as error:
-            return str(error.message())
-        finally:
-            client.close()
-
-    with ThreadPoolExecutor(len(requests)) as pool:
-        return list(pool.map(ask, requests))
-
-
-def counts(client: Client, model: str) -> tuple[int, int, int]:
-    """Return how many rows were answered, how many executions that took, and how many requests failed."""
-    found = client.statistics(model)
-    failed = found["inference_stats"].get("fail", {}).get("count", 0)
-    return int(found.get("inference_count", 0)), int(found.get("execution_count", 0)), int(failed)
 
 
 def rows(*sizes: int) -> list[dict[str, Value]]:
@@ -53,7 +32,7 @@ def serve_rows(service: Service, name: str, extra: str = GATHER, batch: int = 16
     """Load a model that sums rows and fails at a negative number."""
     port = Port("x", "FP32", [-1])
     text = config([port], [Port("sum", "FP32", [1])], batch=batch, extra=extra)
-    service.repository.add(name, {"1/model.pt": scripted("RowSums")}, text)
+    service.repository.add(name, {"1/model.pt": file("RowSums")}, text)
     service.load(name)
 
 
@@ -65,7 +44,7 @@ def test_concurrent_requests_run_as_batches_and_each_gets_its_rows(service: Serv
     for request, answer in zip(requests, together(service, protocol, name, requests), strict=True):
         assert isinstance(answer, dict), answer
         assert same(answer["sum"], scripted("RowSums")(request["x"]))
-    answered, executions, failed = counts(service.client(), name)
+    answered, executions, failed = service.client().counts(name)
     assert (answered, failed) == (sum(len(request["x"]) for request in requests), 0)
     assert executions < MANY / 2
 
@@ -87,7 +66,7 @@ def test_bad_requests_in_a_batch_fail_alone(service: Service, protocol: str) -> 
         else:
             assert isinstance(answer, dict), answer
             assert same(answer["sum"], scripted("RowSums")(request["x"]))
-    answered, _, failed = counts(service.client(), name)
+    answered, _, failed = service.client().counts(name)
     assert failed == len(requests[::5])
     assert answered == sum(len(request["x"]) for index, request in enumerate(requests) if index % 5)
 
@@ -104,7 +83,7 @@ def test_requests_with_and_without_an_optional_input_share_a_server(service: Ser
     port = Port("x", "FP32", [4])
     optional = [port._replace(name=name, extra="optional: true") for name in ("bias", "scale")]
     text = config([port, *optional], [port._replace(name="y")], batch=16, extra=GATHER)
-    service.repository.add("options", {"1/model.pt": scripted("Optionals")}, text)
+    service.repository.add("options", {"1/model.pt": file("Optionals")}, text)
     service.load("options")
     requests: list[dict[str, Value]] = []
     for index in range(MANY):
@@ -119,12 +98,11 @@ def test_several_outputs_are_split_alike(service: Service) -> None:
     port = Port("x", "FP32", [3])
     outputs = [
         port._replace(name="more"),
-        Port("sums", "FP32", [], "reshape: { shape: [] }"),
+        Port("sums", "FP32", [1], "reshape: { shape: [] }"),
         Port("above", "BOOL", [3]),
     ]
-    outputs[1] = Port("sums", "FP32", [1], "reshape: { shape: [] }")
     text = config([port], outputs, batch=16, extra=GATHER)
-    service.repository.add("split", {"1/model.pt": scripted("Tuple")}, text)
+    service.repository.add("split", {"1/model.pt": file("Tuple")}, text)
     service.load("split")
     requests: list[dict[str, Value]] = [
         {"x": torch.arange(3.0 * size).reshape(size, 3) - index} for index, size in enumerate([1, 2, 3] * 8)
@@ -142,22 +120,22 @@ def test_a_batch_of_the_client_is_answered_as_one(service: Service, client: Clie
     if "batch_of_8" not in service.loaded:
         serve_rows(service, "batch_of_8", extra="", batch=8)
     request = rows(size)[0]
-    assert same(client.infer("batch_of_8", request)["sum"], scripted("RowSums")(request["x"]))
+    assert same(ask(client, "batch_of_8", request)["sum"], scripted("RowSums")(request["x"]))
 
 
 def test_a_batch_that_is_too_large_is_an_error_and_the_next_is_served(service: Service, client: Client) -> None:
     if "batch_of_8" not in service.loaded:
         serve_rows(service, "batch_of_8", extra="", batch=8)
     with pytest.raises(InferenceServerException, match=r"batch.size must be <= 8"):
-        client.infer("batch_of_8", rows(9)[0])
-    assert len(client.infer("batch_of_8", rows(8)[0])["sum"]) == 8
+        ask(client, "batch_of_8", rows(9)[0])
+    assert len(ask(client, "batch_of_8", rows(8)[0])["sum"]) == 8
 
 
 def test_several_instances_answer_at_the_same_time(service: Service) -> None:
     port = Port("x", "FP32", [-1])
     extra = "instance_group { kind: KIND_CPU count: 3 }"
     text = config([port], [port._replace(name="y")], extra=extra)
-    service.repository.add("instances", {"1/model.pt": scripted("Slow")}, text)
+    service.repository.add("instances", {"1/model.pt": file("Slow")}, text)
     service.load("instances")
     requests: list[dict[str, Value]] = [{"x": torch.full([3], float(index))} for index in range(MANY)]
     for request, answer in zip(requests, together(service, "grpc", "instances", requests), strict=True):
@@ -171,7 +149,7 @@ def test_instances_share_the_weights(start_service: Callable[..., Service]) -> N
     quiet = start_service()
     port = Port("x", "FP32", [1])
     text = config([port], [port._replace(name="y", dims=[-1])], extra="instance_group { kind: KIND_CPU count: 6 }")
-    quiet.repository.add("heavy", {"1/model.pt": scripted("Weighted", 2.0, extent)}, text)
+    quiet.repository.add("heavy", {"1/model.pt": file("Weighted", 2.0, extent)}, text)
     before = quiet.server.resident()
     quiet.load("heavy")
     grown = quiet.server.resident() - before
@@ -183,7 +161,7 @@ def test_a_model_that_gives_too_few_rows_fails_for_that_request_only(service: Se
     name = f"rows_{client.protocol}"
     port = Port("x", "FP32", [2])
     text = config([port], [port._replace(name="y")], batch=8, extra=GATHER)
-    service.repository.add(name, {"1/model.pt": scripted("WrongCount")}, text)
+    service.repository.add(name, {"1/model.pt": file("WrongCount")}, text)
     service.load(name)
     good, bad = torch.ones(3, 2), -torch.ones(3, 2)
     answers = together(service, client.protocol, name, [{"x": good}, {"x": bad}, {"x": good}])
@@ -194,10 +172,35 @@ def test_a_model_that_gives_too_few_rows_fails_for_that_request_only(service: Se
         assert same(answer["y"], good)
 
 
+def test_a_batch_that_fails_after_its_first_output_is_answered_one_by_one(service: Service, client: Client) -> None:
+    # Memory for the first output was had already: the server gives it once for each request.
+    name = f"second_{client.protocol}"
+    port = Port("x", "FP32", [2])
+    outputs = [port._replace(name="more"), port._replace(name="twice")]
+    extra = "dynamic_batching { max_queue_delay_microseconds: 5000000 }"  # the batch goes when it is full
+    service.repository.add(name, {"1/model.pt": file("SecondWrong")}, config([port], outputs, batch=16, extra=extra))
+    service.load(name)
+    requests: list[dict[str, Value]] = [{"x": torch.full([2, 2], float(index))} for index in range(7)]
+    requests.insert(3, {"x": -torch.ones(2, 2)})
+    answers = together(service, client.protocol, name, requests)
+    answered, executions, failed = client.counts(name)
+    assert (answered, executions, failed) == (14, 7, 1), "the bad request was not in the batch of the others"
+    for request, answer in zip(requests, answers, strict=True):
+        x = request["x"]
+        assert isinstance(x, Tensor)
+        if bool((x < 0).any()):
+            assert isinstance(answer, str)
+            assert "twice" in answer
+        else:
+            assert isinstance(answer, dict), answer
+            assert same(answer["more"], x + 1)
+            assert same(answer["twice"], x * 2)
+
+
 def test_ragged_batches_are_refused_at_load(service: Service) -> None:
     port = Port("x", "FP32", [-1], "allow_ragged_batch: true")
     text = config([port], [Port("y", "FP32", [-1])], batch=4, extra=GATHER)
-    service.repository.add("ragged", {"1/model.pt": scripted("Arithmetic")}, text)
+    service.repository.add("ragged", {"1/model.pt": file("Arithmetic")}, text)
     assert "ragged" in service.refusal("ragged")
 
 
@@ -205,31 +208,29 @@ def test_ragged_batches_are_refused_at_load(service: Service) -> None:
 def test_texts_are_split_among_the_requests_of_a_batch(service: Service, client: Client, sizes: list[int]) -> None:
     if "batched_words" not in service.loaded:
         text = config([Port("words", "BYTES", [2])], [Port("loud", "BYTES", [2])], batch=16, extra=GATHER)
-        service.repository.add("batched_words", {"1/model.pt": scripted("Shout")}, text)
+        service.repository.add("batched_words", {"1/model.pt": file("Shout")}, text)
         service.load("batched_words")
 
-    def ask(size: int) -> tuple[list[str], Value, list[int]]:
+    def shout(size: int) -> tuple[list[str], NDArray[Any]]:
         words = [f"{size} {index} word" for index in range(2 * size)]
         own = service.connect(client.protocol)
-        tensor = own.tensor("words", words, shape=[size, 2])
         try:
-            return words, own.infer("batched_words", [tensor])["loud"], own.shapes("batched_words", [tensor])["loud"]
+            return words, own.infer("batched_words", {"words": texts(words, size, 2)})["loud"]
         finally:
             own.close()
 
     with ThreadPoolExecutor(len(sizes)) as pool:
-        for size, (words, loud, shape) in zip(sizes, pool.map(ask, sizes), strict=True):
-            assert loud == scripted("Shout")(words)
-            assert shape == [size, 2]
+        for size, (words, loud) in zip(sizes, pool.map(shout, sizes), strict=True):
+            assert wire.same(loud, texts(scripted("Shout")(words), size, 2))
 
 
 def test_a_batch_of_no_rows_gives_no_rows_or_an_error_of_the_server(service: Service, client: Client) -> None:
     if "batch_of_8" not in service.loaded:
         serve_rows(service, "batch_of_8", extra="", batch=8)
     try:
-        answer = client.infer("batch_of_8", {"x": torch.ones(0, 3)})["sum"]
+        answer = ask(client, "batch_of_8", {"x": torch.ones(0, 3)})["sum"]
     except InferenceServerException as error:
         assert "batch" in str(error.message())  # noqa: PT017 - the server decides, both are right
     else:
         assert same(answer, torch.ones(0, 1))
-    assert len(client.infer("batch_of_8", rows(8)[0])["sum"]) == 8
+    assert len(ask(client, "batch_of_8", rows(8)[0])["sum"]) == 8

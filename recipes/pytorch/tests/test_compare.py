@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Service
+from backend_testing.server import Service
+from modules import saved
 from samples import FORMS, TYPED, Sample
-from wire import Client, same
+from wire import Client, ask, same
 
 CASES = [
     pytest.param(sample, index, id=f"{sample.name}-{index}")
@@ -17,7 +18,7 @@ CASES = [
 def serve(service: Service, sample: Sample) -> None:
     """Write and load the model of a sample once."""
     if sample.name not in service.loaded:
-        service.repository.add(sample.name, {"1/model.pt": sample.module}, sample.text())
+        service.repository.add(sample.name, {"1/model.pt": saved(sample.module)}, sample.text())
         service.load(sample.name)
 
 
@@ -26,7 +27,7 @@ def test_the_server_answers_what_pytorch_answers(service: Service, client: Clien
     serve(service, sample)
     request = sample.requests[index]
     expected = sample.expected(request)
-    answer = client.infer(sample.name, request)
+    answer = ask(client, sample.name, request)
     assert set(answer) == {port.name for port in sample.outputs}
     for name in answer:
         assert same(answer[name], expected[name]), f"{name}: {answer[name]} is not {expected[name]}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Service, start
-from modules import fresh, scripted
-from repository import Port, Repository, config, parameters
+from backend_testing.repository import File, Port, parameters
+from backend_testing.server import Service
+from conftest import begin
+from modules import config, file, fresh, saved, scripted
 from torch.utils.bundled_inputs import bundle_inputs
-from wire import Client, InferenceServerException, same
+from wire import Client, InferenceServerException, ask, same
 
 from macbuild.errors import ToolError
 
@@ -24,30 +24,21 @@ X = torch.linspace(-3, 3, 8).reshape(2, 4)
 PORTS = ([Port("x", "FP32", [4])], [Port("y", "FP32", [4])])
 
 
-def serve(service: Service, name: str, weight: float = 2.0, extra: str = "", **files: Any) -> None:  # noqa: ANN401
+def serve(service: Service, name: str, weight: float = 2.0, extra: str = "", **files: File) -> None:
     """Write and load a model that multiplies by a weight."""
-    paths = files or {"1/model.pt": scripted("Weighted", weight)}
+    paths = files or {"1/model.pt": file("Weighted", weight)}
     service.repository.add(name, paths, config(*PORTS, batch=8, extra=extra))
     service.load(name)
 
 
 def doubled(client: Client, name: str, version: str = "", weight: float = 2.0) -> bool:
     """Whether the model answers with its weight."""
-    return same(client.infer(name, {"x": X}, version=version)["y"], X * weight)
-
-
-def gone(client: Client, name: str) -> bool:
-    """Whether a model stops being ready within ten seconds."""
-    for _ in range(200):
-        if not client.ready(name):
-            return True
-        time.sleep(0.05)
-    return False
+    return same(ask(client, name, {"x": X}, version=version)["y"], X * weight)
 
 
 def test_two_versions_of_a_model_answer_each_with_its_weights(service: Service, client: Client) -> None:
     name = f"versions_{client.protocol}"
-    files = {f"{version}/model.pt": scripted("Weighted", float(version)) for version in (1, 2, 7)}
+    files = {f"{version}/model.pt": file("Weighted", float(version)) for version in (1, 2, 7)}
     text = config(*PORTS, batch=8, extra="version_policy { specific { versions: [1, 7] } }")
     service.repository.add(name, files, text)
     service.load(name)
@@ -55,12 +46,12 @@ def test_two_versions_of_a_model_answer_each_with_its_weights(service: Service, 
     assert doubled(client, name, "7", 7.0)
     assert doubled(client, name, "", 7.0)
     with pytest.raises(InferenceServerException, match="version"):
-        client.infer(name, {"x": X}, version="2")
+        ask(client, name, {"x": X}, version="2")
 
 
 def test_the_default_model_filename_is_used(service: Service, client: Client) -> None:
     name = f"filename_{client.protocol}"
-    files = {"1/weights.pt": scripted("Weighted", 5.0), "1/model.pt": b"not this one"}
+    files: dict[str, File] = {"1/weights.pt": file("Weighted", 5.0), "1/model.pt": b"not this one"}
     text = config(*PORTS, batch=8, extra='default_model_filename: "weights.pt"')
     service.repository.add(name, files, text)
     service.load(name)
@@ -69,7 +60,7 @@ def test_the_default_model_filename_is_used(service: Service, client: Client) ->
 
 def test_a_file_without_the_usual_suffix_is_recognized(service: Service) -> None:
     text = config(*PORTS, batch=8, extra='default_model_filename: "network.bin"')
-    service.repository.add("suffix", {"1/network.bin": scripted("Weighted", 5.0)}, text)
+    service.repository.add("suffix", {"1/network.bin": file("Weighted", 5.0)}, text)
     service.load("suffix")
     assert doubled(service.client(), "suffix", weight=5.0)
 
@@ -97,7 +88,7 @@ def test_a_broken_model_file_is_a_load_error_that_names_it(service: Service, kin
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 def test_a_truncated_model_file_is_a_load_error(service: Service, share: float) -> None:
     name = f"truncated_{int(share * 1000)}"
-    folder = service.repository.add(name, {"1/model.pt": scripted("Mlp", 64)}, config(*PORTS, batch=8))
+    folder = service.repository.add(name, {"1/model.pt": file("Mlp", 64)}, config(*PORTS, batch=8))
     path = folder / "1/model.pt"
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
@@ -136,7 +127,7 @@ def test_the_cpu_is_chosen_by_cpu_and_by_auto(service: Service, kind: str, devic
 def test_mps_is_served_where_it_is_and_a_load_error_elsewhere(service: Service) -> None:
     extra = "instance_group { kind: KIND_MODEL }" + parameters({"DEVICE": "mps"})
     text = config(*PORTS, batch=8, extra=extra)
-    service.repository.add("device_mps", {"1/model.pt": scripted("Weighted", 2.0)}, text)
+    service.repository.add("device_mps", {"1/model.pt": file("Weighted", 2.0)}, text)
     if torch.backends.mps.is_available():
         service.load("device_mps")
         assert doubled(service.client(), "device_mps")
@@ -189,7 +180,7 @@ BAD = [
 def test_a_bad_parameter_value_is_a_load_error_that_names_both(service: Service, key: str, text: str) -> None:
     name = f"bad_{BAD.index((key, text))}"
     model = config(*PORTS, batch=8, extra=parameters({key: text}))
-    service.repository.add(name, {"1/model.pt": scripted("Weighted", 2.0)}, model)
+    service.repository.add(name, {"1/model.pt": file("Weighted", 2.0)}, model)
     assert f"parameter {key} of model {name}: '{text}'" in service.refusal(name)
 
 
@@ -198,7 +189,7 @@ def test_a_bad_parameter_value_is_a_load_error_that_names_both(service: Service,
 )
 def test_a_bad_backend_setting_is_a_load_error(start_service: Callable[..., Service], key: str, text: str) -> None:
     other = start_service(f"--backend-config=pytorch,{key}={text}")
-    other.repository.add("m", {"1/model.pt": scripted("Weighted", 2.0)}, config(*PORTS, batch=8))
+    other.repository.add("m", {"1/model.pt": file("Weighted", 2.0)}, config(*PORTS, batch=8))
     refusal = other.refusal("m")
     assert f"setting {key} of backend pytorch: '{text}'" in refusal
 
@@ -215,29 +206,25 @@ def test_a_changed_model_is_served_after_it_is_loaded_again(service: Service, cl
     name = f"reload_{client.protocol}"
     serve(service, name, weight=2.0)
     assert doubled(client, name, weight=2.0)
-    service.repository.add(name, {"1/model.pt": scripted("Weighted", 3.0)}, config(*PORTS, batch=8, extra="# changed"))
+    service.repository.add(name, {"1/model.pt": file("Weighted", 3.0)}, config(*PORTS, batch=8, extra="# changed"))
     client.load(name)
     assert doubled(client, name, weight=3.0)
-    client.unload(name)
-    assert gone(client, name)
+    service.unload(name)
     with pytest.raises(InferenceServerException):
-        client.infer(name, {"x": X})
+        ask(client, name, {"x": X})
     client.load(name)
     assert doubled(client, name, weight=3.0)
 
 
 def test_a_model_that_no_longer_loads_goes_on_in_its_old_form(tmp_path: Path) -> None:
-    (tmp_path / "models").mkdir()
     survived = False
     # After a failed reload, with any backend, this server waits in vain for the model when it ends, and exits with 1.
-    with suppress(ToolError), start(tmp_path / "models", tmp_path / "log", ["--exit-timeout-secs=1"]) as server:
-        alone = Service(server, Repository(tmp_path / "models"))
+    with suppress(ToolError), begin(tmp_path, "--exit-timeout-secs=1") as alone:
         serve(alone, "survivor")
         alone.repository.add("survivor", {"1/model.pt": b"broken"}, config(*PORTS, batch=8, extra="# changed"))
         assert "model.pt" in alone.refusal("survivor")
         assert doubled(alone.client(), "survivor")
-        alone.close()
-        survived = server.running
+        survived = alone.server.running
     assert survived
 
 
@@ -245,14 +232,13 @@ def test_loading_and_unloading_many_times_keeps_the_memory(start_service: Callab
     other = start_service()
     extent = 4 << 20
     text = config([Port("x", "FP32", [1])], [Port("y", "FP32", [-1])])
-    other.repository.add("cycle", {"1/model.pt": scripted("Weighted", 2.0, extent)}, text)
+    other.repository.add("cycle", {"1/model.pt": file("Weighted", 2.0, extent)}, text)
     client = other.client()
     sizes = []
     for _ in range(12):
-        client.load("cycle")
-        assert same(client.infer("cycle", {"x": torch.ones(1)})["y"], torch.full([extent], 2.0))
-        client.unload("cycle")
-        assert gone(client, "cycle")
+        other.load("cycle")
+        assert same(ask(client, "cycle", {"x": torch.ones(1)})["y"], torch.full([extent], 2.0))
+        other.unload("cycle")
         sizes.append(other.server.resident())
     # Each model has 16 MiB of weights; what is not freed adds up to 96 MiB over the last six turns.
     assert max(sizes[6:]) - max(sizes[:6]) < 32 << 20, [size >> 20 for size in sizes]
@@ -282,7 +268,7 @@ def test_a_configuration_stored_in_the_model_completes_an_empty_one(service: Ser
 
 
 def test_without_types_auto_completion_says_what_is_missing(service: Service) -> None:
-    service.repository.add("incomplete", {"1/model.pt": scripted("Subtract")}, 'backend: "pytorch"\n')
+    service.repository.add("incomplete", {"1/model.pt": file("Subtract")}, 'backend: "pytorch"\n')
     refusal = service.refusal("incomplete")
     assert "left" in refusal
     assert "config.pbtxt" in refusal
@@ -293,7 +279,7 @@ def test_example_inputs_in_the_model_complete_the_configuration(service: Service
     module = scripted("Mlp")
     examples = [(torch.ones(rows, 8),) for rows in (1, 3)]
     module = bundle_inputs(module, inputs=examples)
-    service.repository.add(name, {"1/model.pt": module}, 'backend: "pytorch"\n')
+    service.repository.add(name, {"1/model.pt": saved(module)}, 'backend: "pytorch"\n')
     service.load(name)
     found = client.config(name)
     assert ports(found["input"]) == [("x", "TYPE_FP32", [8])]
@@ -301,14 +287,14 @@ def test_example_inputs_in_the_model_complete_the_configuration(service: Service
     assert found["max_batch_size"] > 1
     x = torch.linspace(0, 1, 16).reshape(2, 8)
     with torch.inference_mode():
-        assert same(client.infer(name, {"x": x})["OUTPUT__0"], scripted("Mlp")(x))
+        assert same(ask(client, name, {"x": x})["OUTPUT__0"], scripted("Mlp")(x))
 
 
 def test_example_inputs_tell_which_sizes_vary(service: Service) -> None:
     module = scripted("Subtract")
     examples = [(torch.ones(2, size), torch.ones(2, size)) for size in (3, 5)]
     module = bundle_inputs(module, inputs=examples)
-    service.repository.add("varying", {"1/model.pt": module}, 'backend: "pytorch"\n')
+    service.repository.add("varying", {"1/model.pt": saved(module)}, 'backend: "pytorch"\n')
     service.load("varying")
     found = service.client().config("varying")
     assert ports(found["input"]) == [("left", "TYPE_FP32", [2, -1]), ("right", "TYPE_FP32", [2, -1])]
@@ -317,12 +303,12 @@ def test_example_inputs_tell_which_sizes_vary(service: Service) -> None:
 
 def test_a_signature_of_texts_and_numbers_completes_the_configuration(service: Service, client: Client) -> None:
     name = f"echo_{client.protocol}"
-    service.repository.add(name, {"1/model.pt": scripted("Echo")}, 'backend: "pytorch"\n')
+    service.repository.add(name, {"1/model.pt": file("Echo")}, 'backend: "pytorch"\n')
     service.load(name)
     found = client.config(name)
     assert ports(found["input"]) == [("words", "TYPE_STRING", [-1]), ("number", "TYPE_INT64", [1])]
     assert ports(found["output"]) == [("OUTPUT__0", "TYPE_STRING", [-1])]
-    assert client.infer(name, {"words": ["a", "b"], "number": torch.tensor([3])}) == {"OUTPUT__0": ["a3", "b3"]}
+    assert ask(client, name, {"words": ["a", "b"], "number": torch.tensor([3])}) == {"OUTPUT__0": ["a3", "b3"]}
 
 
 def test_a_broken_stored_configuration_is_a_load_error(service: Service) -> None:
@@ -340,5 +326,4 @@ def test_an_exported_program_is_refused_with_what_to_do(service: Service) -> Non
 def test_an_unknown_parameter_is_a_warning_that_names_it(service: Service) -> None:
     serve(service, "unknown_name", extra=parameters({"INTRA_OP_THREADS": "2"}))
     assert doubled(service.client(), "unknown_name")
-    log = service.server.log.read_text(encoding="utf-8", errors="replace")
-    assert any(line.startswith("W") for line in log.splitlines() if "INTRA_OP_THREADS" in line)
+    assert any(line.startswith("W") for line in service.log().splitlines() if "INTRA_OP_THREADS" in line)

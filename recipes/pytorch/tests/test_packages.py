@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Service
-from modules import fresh
-from repository import Port, config, parameters
+from backend_testing.repository import Port, parameters
+from backend_testing.server import Service
+from modules import config, fresh
 from samples import numbers
-from test_batching import together
 from torch import nn
-from wire import TYPES, Client, InferenceServerException, Value, same
+from wire import TYPES, Client, InferenceServerException, Value, ask, same, together
 
 # The types that inductor compiles arithmetic for.
 COMPILED = [name for name in TYPES if not name.startswith("UINT") or name == "UINT8"]
@@ -112,7 +111,7 @@ def test_a_compiled_network_answers_as_in_pytorch(
     mlp: tuple[str, Callable[..., torch.Tensor]], client: Client, rows: int
 ) -> None:
     x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(rows))
-    answer = client.infer(mlp[0], {"INPUT__0": x})["OUTPUT__0"]
+    answer = ask(client, mlp[0], {"INPUT__0": x})["OUTPUT__0"]
     assert isinstance(answer, torch.Tensor)
     with torch.no_grad():
         # A dynamic size is compiled for 2 or more: the backend runs one row as two.
@@ -145,7 +144,7 @@ def test_a_compiled_model_takes_every_type(
         service.repository.add("compiled_types", {"1/model.pt2": path}, config(ports, outputs))
         service.load("compiled_types")
     place = COMPILED.index(datatype)
-    answer = client.infer("compiled_types", inputs, [f"OUTPUT__{place}"])
+    answer = ask(client, "compiled_types", inputs, [f"OUTPUT__{place}"])
     assert list(answer) == [f"OUTPUT__{place}"]
     assert same(answer[f"OUTPUT__{place}"], loaded(path)(*inputs.values())[place])
 
@@ -161,7 +160,7 @@ def test_a_compiled_model_has_the_names_of_its_arguments_and_results(
         service.load("compiled_named")
     ids, weights = torch.arange(12).reshape(4, 3), torch.linspace(0, 1, 12).reshape(4, 3)
     expected = loaded(path)(ids=ids, weights=weights)
-    answer = client.infer("compiled_named", {"ids": ids, "weights": weights})
+    answer = ask(client, "compiled_named", {"ids": ids, "weights": weights})
     assert {name: same(answer[name], expected[name]) for name in expected} == {"apple": True, "zebra": True}
 
 
@@ -178,7 +177,7 @@ def test_a_configuration_stored_in_the_package_completes_an_empty_one(
     ]
     x = torch.ones(3, 8)
     with torch.no_grad():
-        assert same(client.infer("compiled_stored", {"x": x})["y"], loaded(packages("mlp"))(x))
+        assert same(ask(client, "compiled_stored", {"x": x})["y"], loaded(packages("mlp"))(x))
 
 
 @pytest.mark.parametrize(
@@ -194,12 +193,12 @@ def test_what_a_package_was_not_compiled_for_is_the_error_of_its_request(
         service.repository.add(name, {"1/model.pt2": packages("mlp")}, text)
         service.load(name)
     with pytest.raises(InferenceServerException) as caught:
-        client.infer(name, {"x": torch.ones(shape, dtype=TYPES[datatype])})
+        ask(client, name, {"x": torch.ones(shape, dtype=TYPES[datatype])})
     assert "frame #" not in str(caught.value.message())
     if datatype == "FP32":
         x = torch.ones(2, 8)
         with torch.no_grad():
-            assert same(client.infer(name, {"x": x})["y"], loaded(packages("mlp"))(x))
+            assert same(ask(client, name, {"x": x})["y"], loaded(packages("mlp"))(x))
 
 
 def test_a_package_for_the_cpu_is_not_served_as_mps(service: Service, packages: Callable[[str], Path]) -> None:

@@ -59,19 +59,20 @@ public:
 
     // Gives each request that asked for the output its rows of `data`, which is contiguous in CPU memory and has the
     // shape and type of the whole batch. Throws Error (internal) when type or shape contradict the configuration or
-    // the batch, or when a response already has the output. A response whose buffer is not in CPU memory fails alone.
+    // the batch. A response that has the output already, or whose buffer is not in CPU memory, fails alone.
     void scatter(std::string_view name, DataType datatype, Shape shape, const void* data);
     // The same for a BYTES output with its elements in row-major order.
     void scatter(std::string_view name, Shape shape, std::span<const std::string_view> elements);
 
     // The memory of the output in the response of the only request, to compute into in place of scatter(); null when
-    // there are several requests or nobody wants the output. Throws Error as scatter() does, and when the buffer is not
-    // in CPU memory. Not for BYTES.
+    // there are several requests or nobody wants the output. Throws Error as scatter() does, and when the buffer cannot
+    // be had, which fails the request. Not for BYTES.
     void* output_buffer(std::string_view name, DataType datatype, Shape shape);
 
-    // Forgets all outputs given so far, so that the batch can be computed again; what output_buffer() returned is gone
-    // then. Gathered inputs stay, and so do failed requests. Throws Error when Triton gives no fresh response.
-    void restart();
+    // Begins again: each output has to be given once more. Gathered inputs stay, failed requests stay failed. Memory
+    // for an output can be had from Triton only once for each request (its front ends take the second time for another
+    // output), so one that was given before has to come again, and in the same shape; else the request fails.
+    void restart() noexcept;
 
     // Marks one request failed; the others go on. Its rows stay in the tensors.
     void fail(std::size_t request, const Error& error) noexcept;

@@ -14,13 +14,16 @@ using namespace std::string_view_literals;
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-// Whether memory is held after `make` and all of it given back by `release`.
+// Whether memory is held after `make` and all of it given back by `release`. The first time may leave behind what all
+// later ones share.
 bool gives_back(const std::function<void()>& make, const std::function<void()>& release) {
-    const std::size_t before = live_blocks();
     make();
-    const std::size_t during = live_blocks();
     release();
-    return during > before && live_blocks() == before;
+    const Blocks before = live_blocks();
+    make();
+    const bool held = live_blocks() != before;
+    release();
+    return held && live_blocks() == before;
 }
 
 std::ptrdiff_t threads() {
@@ -117,7 +120,8 @@ void silence_and_extensions(Check& check, const OrtEnv* env) {
            provider.code == ORT_INVALID_ARGUMENT && contains(provider.message, "Unknown provider name"),
            "refuses an unknown provider");
     const Refusal operators = REFUSED(RegisterCustomOpsLibrary_V2, options, "/no/such/operators.so");
-    PROVED(RegisterCustomOpsLibrary_V2, contains(operators.message, "/no/such/operators.so"), "names a missing file");
+    PROVED(RegisterCustomOpsLibrary_V2, contains(operators.message, "load library /no/such/operators.so"),
+           "names a missing file");
     OK(SetSessionLogSeverityLevel, options, ORT_LOGGING_LEVEL_FATAL);
     PROVED(SetSessionLogSeverityLevel, tried.record().message.empty(), "silences a session");
     OrtSessionOptions* more = nullptr;
@@ -197,7 +201,9 @@ std::string describe(Check& check, OrtTypeInfo* type) {
         OK(GetDimensions, tensor, dims.data(), rank);
         OK(GetSymbolicDimensions, tensor, symbols.data(), rank);
         text = "kind " + std::to_string(kind) + ", element " + std::to_string(element) + " [";
-        for (std::size_t i = 0; i < rank; ++i) text += symbols[i] + ("=" + std::to_string(dims[i])) + ";";
+        for (std::size_t i = 0; i < rank; ++i) {
+            text.append(symbols[i]).append("=").append(std::to_string(dims[i])).append(";");
+        }
         const bool shape = check.version < later_api_version || CALL(TensorTypeAndShape_HasShape, tensor);
         text += shape ? "]" : "] no shape";
     }
@@ -325,20 +331,48 @@ std::vector<OrtValue*> outputs(Check& check, const Subject& subject, const OrtIo
     return found;
 }
 
-void bindings(Check& check, const Subject& subject) {
-    OrtIoBinding* binding = nullptr;
-    const auto make = [&] { OK(CreateIoBinding, subject.session, &binding); };
-    const auto release = [&] { CALL(ReleaseIoBinding, binding); };
-    const bool given_back = gives_back(make, release);
-    PROVED(ReleaseIoBinding, given_back, "the memory of a binding is given back");
-    make();
+// A binding with all inputs of the model.
+struct Inputs {
+    Inputs(Check& owner, const Subject& subject) : check(owner) {
+        const std::int64_t length = 1;
+        OK(CreateIoBinding, subject.session, &binding);
+        x = floats(check, subject, rows, {2, 4});
+        words = strings(check, subject);
+        OK(CreateTensorWithDataAsOrtValue, subject.memory, &size, sizeof(size), &length, 1,
+           ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, &shape);
+        bind();
+    }
+    ~Inputs() {
+        CALL(ReleaseIoBinding, binding);
+        for (OrtValue* each : {x, words, shape}) CALL(ReleaseValue, each);
+    }
+    Inputs(const Inputs&) = delete;
+    Inputs& operator=(const Inputs&) = delete;
+
+    void bind() {
+        OK(BindInput, binding, "x", x);
+        OK(BindInput, binding, "words", words);
+        OK(BindInput, binding, "shape", shape);
+    }
+
+    Check& check;
     std::vector<float> rows{1, 2, 3, 4, 5, 6, 7, 8};
+    std::int64_t size = 8;
+    OrtIoBinding* binding = nullptr;
+    OrtValue* x = nullptr;
+    OrtValue* words = nullptr;
+    OrtValue* shape = nullptr;
+};
+
+void bindings(Check& check, const Subject& subject) {
+    OrtIoBinding* empty = nullptr;
+    const auto make = [&] { OK(CreateIoBinding, subject.session, &empty); };
+    const bool given_back = gives_back(make, [&] { CALL(ReleaseIoBinding, empty); });
+    PROVED(ReleaseIoBinding, given_back, "the memory of a binding is given back");
+    const Inputs inputs(check, subject);
+    OrtIoBinding* const binding = inputs.binding;
     std::vector<float> sums(6);
-    OrtValue* const x = floats(check, subject, rows, {2, 4});
     OrtValue* const y = floats(check, subject, sums, {2, 3});
-    OrtValue* const words = strings(check, subject);
-    OK(BindInput, binding, "x", x);
-    OK(BindInput, binding, "words", words);
     OK(BindOutput, binding, "y", y);
     OK(BindOutputToDevice, binding, "copy", subject.memory);
     OK(RunWithBinding, subject.session, nullptr, binding);
@@ -349,31 +383,26 @@ void bindings(Check& check, const Subject& subject) {
     PROVED(GetBoundOutputValues, shape_of(check, found.at(0)) == (std::vector<std::int64_t>{2, 3}),
            "the outputs in the order of binding");
     PROVED(BindOutputToDevice,
-           strings_of(check, found.at(1), texts.size()) == strings_of(check, words, texts.size()),
+           strings_of(check, found.at(1), texts.size()) == strings_of(check, inputs.words, texts.size()),
            "ONNX Runtime makes the output");
     PROVED(CreateCpuMemoryInfo, found.size() == 2, "a place for inputs and outputs");
     PROVED(GetAllocatorWithDefaultOptions, subject.allocator != nullptr, "memory for names, lists and strings");
     for (OrtValue* each : found) CALL(ReleaseValue, each);
+    CALL(ReleaseValue, y);
 
     CALL(ClearBoundInputs, binding);
-    OrtStatus* const without = CALL(RunWithBinding, subject.session, nullptr, binding);
-    PROVED(ClearBoundInputs, contains(check.refused("RunWithBinding", without).message, "Missing Input"),
-           "the model lacks its inputs");
+    const Refusal lacking = REFUSED(RunWithBinding, subject.session, nullptr, binding);
+    PROVED(ClearBoundInputs, contains(lacking.message, "Missing Input"), "the model lacks its inputs");
     CALL(ClearBoundOutputs, binding);
     PROVED(ClearBoundOutputs, outputs(check, subject, binding).empty(), "no outputs are left");
     const Refusal refusal = REFUSED(RunWithBinding, subject.session, nullptr, binding);
     PROVED(RunWithBinding, contains(refusal.message, "At least one output"), "runs, and refuses to for nothing");
-    release();
-    for (OrtValue* each : {x, y, words}) CALL(ReleaseValue, each);
 }
 
 void runs(Check& check, const Subject& subject) {
-    std::vector<float> rows{1, 2, 3, 4};
-    OrtIoBinding* binding = nullptr;
+    Inputs inputs(check, subject);
+    OrtIoBinding* const binding = inputs.binding;
     OrtRunOptions* options = nullptr;
-    OrtValue* const x = floats(check, subject, rows, {1, 4});
-    OK(CreateIoBinding, subject.session, &binding);
-    OK(BindInput, binding, "x", x);
     OK(BindOutputToDevice, binding, "y", subject.memory);
     PROVED(ReleaseRunOptions,
            gives_back([&] { OK(CreateRunOptions, &options); }, [&] { CALL(ReleaseRunOptions, options); }),
@@ -395,13 +424,11 @@ void runs(Check& check, const Subject& subject) {
     OK(RunOptionsSetRunLogSeverityLevel, options, ORT_LOGGING_LEVEL_FATAL);
     REFUSED(RunWithBinding, subject.session, options, binding);
     PROVED(RunOptionsSetRunLogSeverityLevel, loud > 0 && check.log.take().empty(), "silences a run");
-    OK(BindInput, binding, "x", x);
+    inputs.bind();
     OK(AddRunConfigEntry, options, "memory.enable_memory_arena_shrinkage", "gpu:0");
     const Refusal shrink = REFUSED(RunWithBinding, subject.session, options, binding);
     PROVED(AddRunConfigEntry, contains(shrink.message, "shrink list: gpu:0"), "a run looks at the entry");
     CALL(ReleaseRunOptions, options);
-    CALL(ReleaseIoBinding, binding);
-    CALL(ReleaseValue, x);
 }
 
 // Makes a session over the model and puts it to all uses.
@@ -411,9 +438,6 @@ void sessions(Check& check, const OrtEnv* env, const std::string& model) {
     Subject subject;
     OK(CreateSessionOptions, &options);
     OK(SetIntraOpNumThreads, options, 1);
-    OK(CreateSession, env, model.c_str(), options, &subject.session);
-    CALL(ReleaseSession, subject.session);
-    // The first one leaves things behind that all later ones share.
     PROVED(ReleaseSession,
            gives_back([&] { OK(CreateSession, env, model.c_str(), options, &subject.session); },
                       [&] { CALL(ReleaseSession, subject.session); check.log.take(); }),

@@ -1,45 +1,48 @@
 #include "check.hpp"
 
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 namespace {
 
-std::atomic<std::size_t> blocks{0};
+std::atomic<std::size_t> objects{0};
+std::atomic<std::size_t> arrays{0};
 
-void* allocate(std::size_t size) noexcept {
+void* allocate(std::size_t size, std::atomic<std::size_t>& count) noexcept {
     void* const block = std::malloc(size == 0 ? 1 : size);
-    if (block != nullptr) ++blocks;
+    if (block != nullptr) ++count;
     return block;
 }
 
-void* allocate_or_throw(std::size_t size) {
-    void* const block = allocate(size);
+void* allocate_or_throw(std::size_t size, std::atomic<std::size_t>& count) {
+    void* const block = allocate(size, count);
     if (block == nullptr) throw std::bad_alloc();
     return block;
 }
 
-void release(void* block) noexcept {
-    if (block != nullptr) --blocks;
+void release(void* block, std::atomic<std::size_t>& count) noexcept {
+    if (block != nullptr) --count;
     std::free(block);
 }
 
 }  // namespace
 
-void* operator new(std::size_t size) { return allocate_or_throw(size); }
-void* operator new[](std::size_t size) { return allocate_or_throw(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
-void operator delete(void* block) noexcept { release(block); }
-void operator delete[](void* block) noexcept { release(block); }
-void operator delete(void* block, std::size_t) noexcept { release(block); }
-void operator delete[](void* block, std::size_t) noexcept { release(block); }
-void operator delete(void* block, const std::nothrow_t&) noexcept { release(block); }
-void operator delete[](void* block, const std::nothrow_t&) noexcept { release(block); }
+void* operator new(std::size_t size) { return allocate_or_throw(size, objects); }
+void* operator new[](std::size_t size) { return allocate_or_throw(size, arrays); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, objects); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, arrays); }
+void operator delete(void* block) noexcept { release(block, objects); }
+void operator delete[](void* block) noexcept { release(block, arrays); }
+void operator delete(void* block, std::size_t) noexcept { release(block, objects); }
+void operator delete[](void* block, std::size_t) noexcept { release(block, arrays); }
+void operator delete(void* block, const std::nothrow_t&) noexcept { release(block, objects); }
+void operator delete[](void* block, const std::nothrow_t&) noexcept { release(block, arrays); }
 
 namespace check {
 namespace {
@@ -63,7 +66,7 @@ const std::vector<Entry>& entries() {
     return all;
 }
 
-std::size_t live_blocks() { return blocks; }
+Blocks live_blocks() { return {objects, arrays}; }
 
 void Log::write(void* log, OrtLoggingLevel level, const char*, const char* id, const char*, const char* message) {
     auto& self = *static_cast<Log*>(log);

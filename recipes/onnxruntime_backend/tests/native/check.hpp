@@ -1,7 +1,6 @@
 // Proves entries of the table by calling them: what is said to be proven has been called, and each is said once.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <mutex>
@@ -23,8 +22,14 @@ struct Entry {
 
 const std::vector<Entry>& entries();
 
-// Blocks of memory that operator new gave and nobody deleted, in the whole process: ONNX Runtime uses ours.
-std::size_t live_blocks();
+// What operator new gave and nobody deleted, in the whole process: ONNX Runtime uses ours.
+struct Blocks {
+    std::size_t objects;
+    std::size_t arrays;
+    bool operator==(const Blocks&) const = default;
+};
+
+Blocks live_blocks();
 
 struct Record {
     OrtLoggingLevel level;
