@@ -16,26 +16,32 @@ from filelock import FileLock
 from tests.conftest import cache_folder
 
 ROOT = Path(__file__).parents[2]
-BACKEND = "tritonserver-backend-pytorch-0.1.0-macos"
-WHEEL = "tritonserver_backend_pytorch-0.1.0-py3-none-macosx"
+PYTORCH = "tritonserver-backend-pytorch-0.1.0-macos"
+ONNXRUNTIME = "tritonserver-backend-onnxruntime-0.1.0-macos"
 ARTIFACTS = {
     "arm64": (
         "libtorch-2.13.0-macos-arm64.tar.gz",
         "onnxruntime-1.30.0-macos-arm64.tar.gz",
-        f"{BACKEND}-arm64.tar.gz",
-        f"{WHEEL}_14_0_arm64.whl",
+        f"{PYTORCH}-arm64.tar.gz",
+        "tritonserver_backend_pytorch-0.1.0-py3-none-macosx_14_0_arm64.whl",
+        f"{ONNXRUNTIME}-arm64.tar.gz",
+        "tritonserver_backend_onnxruntime-0.1.0-py3-none-macosx_11_0_arm64.whl",
     ),
     "x86_64": (
         "libtorch-2.2.2-macos-x86_64.tar.gz",
         "onnxruntime-1.23.2-macos-x86_64.tar.gz",
-        f"{BACKEND}-x86_64.tar.gz",
-        f"{WHEEL}_11_0_x86_64.whl",
+        f"{PYTORCH}-x86_64.tar.gz",
+        "tritonserver_backend_pytorch-0.1.0-py3-none-macosx_11_0_x86_64.whl",
+        f"{ONNXRUNTIME}-x86_64.tar.gz",
+        "tritonserver_backend_onnxruntime-0.1.0-py3-none-macosx_11_0_x86_64.whl",
     ),
     "universal2": (
         "libtorch-2.2.2-macos-universal2.tar.gz",
         "onnxruntime-1.23.2-macos-universal2.tar.gz",
-        f"{BACKEND}-universal2.tar.gz",
-        f"{WHEEL}_14_0_universal2.whl",
+        f"{PYTORCH}-universal2.tar.gz",
+        "tritonserver_backend_pytorch-0.1.0-py3-none-macosx_14_0_universal2.whl",
+        f"{ONNXRUNTIME}-universal2.tar.gz",
+        "tritonserver_backend_onnxruntime-0.1.0-py3-none-macosx_11_0_universal2.whl",
     ),
 }
 

@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,10 @@ import jsonschema
 import lief
 import pytest
 
-from tests.e2e.conftest import ARTIFACTS, BACKEND, Macbuild
+from macbuild.cli.toolpath import tool_folder
+from tests.e2e.backends import wheel
+from tests.e2e.conftest import ARTIFACTS, ONNXRUNTIME, PYTORCH, Macbuild
+from tests.integration.test_delocate import Delocate
 
 FILES = [(arch, file) for arch, files in ARTIFACTS.items() for file in files]
 # What an artifact leans on: the server that loads a backend, and for the wheel the package torch.
@@ -158,8 +162,8 @@ def test_checksums_are_those_of_sha256sum(dist: Path) -> None:
 def test_artifact_passes_the_release_policy_by_the_command(
     macbuild: Macbuild, dist: Path, arch: str, file: str
 ) -> None:
-    # The two OpenMP runtimes are thin, which the recipes exempt; the command does not know the recipe.
-    exempted = arch == "universal2" and file.startswith(("libtorch", BACKEND))
+    # Some libraries inside are thin, which the recipes exempt; the command does not know the recipe.
+    exempted = arch == "universal2" and file.startswith(("libtorch", PYTORCH, ONNXRUNTIME))
     policy = "wheel" if file.endswith(".whl") else "release"
     answer = macbuild("audit", "--json", "--policy", policy, str(dist / file), code=15 if exempted else 0)
     report = json.loads(answer.stdout)
@@ -215,3 +219,17 @@ def test_runs_in_other_folders_with_other_jobs_are_byte_identical(dist: Path, mi
         assert set(ARTIFACTS["arm64"]) <= set(made) or jobs == "1"
     lines = set((dist / "SHA256SUMS").read_text().splitlines())
     assert set((out / "SHA256SUMS").read_text().splitlines()) <= lines
+
+
+@pytest.mark.parametrize("component", ["pytorch", "onnxruntime"])
+def test_delocate_finds_nothing_to_do_and_agrees_on_the_tag(dist: Path, tmp_path: Path, component: str) -> None:
+    delocate = Delocate(tool_folder(tmp_path / "tools"))
+    for arch in ("arm64", "x86_64"):
+        made = dist / wheel(component, arch)
+        options = ("--ignore-missing-dependencies", "--require-archs", arch)
+        delocate.run("delocate-wheel", *options, "-w", tmp_path / arch, made)
+        (result,) = (tmp_path / arch).iterdir()
+        assert result.name == made.name
+        place = f"tritonserver/backends/{component}/libtriton_{component}.so"
+        with zipfile.ZipFile(made) as before, zipfile.ZipFile(result) as after:
+            assert before.read(place) == after.read(place)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from macbuild.errors import ConfigError, LockError, PlanError, UnreachableError, UsageError
-from macbuild.plan import Plan, Request
+from macbuild.plan import ArtifactPlan, Plan, Request
 from macbuild.store import digest
-from tests.sample import Sample
+from tests.sample import Sample, files, tarball
 
 
 @pytest.fixture
@@ -259,3 +259,101 @@ class TestSources:
         with pytest.raises(UnreachableError) as caught:
             self.source(two, gone)
         assert all(f"{name} is gone" in caught.value.message for name in names)
+
+
+class TestCarries:
+    """A component that is built without `alpha`, which its tarball has beside it and its wheel does not."""
+
+    @pytest.fixture
+    def plug(self, tmp_path: Path) -> Sample:
+        sample = Sample(tmp_path)
+        sample.add("alpha", archs=("arm64", "x86_64"))
+        for arch, minimum in (("arm64", "14.0"), ("x86_64", "13.4")):
+            sample.recipes["alpha"]["releases"][0][arch]["minimum_macos"] = minimum
+        include = {"component": "alpha", "from": "lib/*", "to": "plugs/"}
+        sample.add_built(
+            "plug",
+            {"CMakeLists.txt": "project(plug)\n", "pyproject.toml": "[project]\n"},
+            slice={"minimum_macos": "11.0", "carries": {"alpha": "1.0"}},
+            packages=[
+                {"kind": "tarball", "name": "plug-in", "include": [include]},
+                {"kind": "wheel", "name": "plug-in", "prefix": "top/"},
+            ],
+        )
+        return sample
+
+    @staticmethod
+    def upstream(plan: Plan, name: str) -> set[str]:
+        """Return the steps that the artifact with the name is made by."""
+        (artifact,) = [artifact for artifact in plan.artifacts if artifact.name == name]
+        found: set[str] = set()
+        waiting = [artifact.step]
+        while waiting:
+            found.add(step := waiting.pop())
+            waiting += plan.steps[step].needs
+        return found
+
+    @pytest.mark.parametrize(("arch", "minimum"), [("arm64", "14.0"), ("x86_64", "13.4"), ("universal2", "14.0")])
+    def test_the_package_that_carries_runs_from_the_newer_minimum_on_and_the_other_from_its_own(
+        self, plug: Sample, arch: str, minimum: str
+    ) -> None:
+        targets = {artifact.name.rpartition(" ")[2]: artifact.target for artifact in self.plan(plug, arch=arch)}
+        assert {kind: str(target) for kind, target in targets.items()} == {
+            "tarball": f"macos-{arch}-{minimum}",
+            "wheel": f"macos-{arch}-11.0",
+        }
+
+    @staticmethod
+    def plan(sample: Sample, **settings: object) -> tuple[ArtifactPlan, ...]:
+        return sample.plan("plug", toolchain="zig", **settings).artifacts
+
+    def test_what_is_compiled_is_for_its_own_minimum_and_does_not_depend_on_what_is_carried(self, plug: Sample) -> None:
+        before = plug.plan("plug", toolchain="zig")
+        build = before.steps["plug-1.0-macos-arm64/build"]
+        assert build.ingredients["target"] == "macos-arm64-11.0"
+        assert build.needs == ()
+        archive = plug.archives / "alpha-1.0-arm64.tar.gz"
+        archive.write_bytes(tarball(files("alpha", "arm64", salt=b"another")))
+        plug.write()
+        after = plug.plan("plug", toolchain="zig")
+        assert after.steps[build.id].key == build.key
+        packed = [f"plug-1.0-macos-arm64/pack {kind}" for kind in ("tarball", "wheel")]
+        assert [after.steps[step].key == before.steps[step].key for step in packed] == [False, True]
+
+    @pytest.mark.parametrize("arch", ["arm64", "universal2"])
+    def test_the_wheel_needs_no_step_of_what_the_tarball_carries(self, plug: Sample, arch: str) -> None:
+        plan = plug.plan("plug", toolchain="zig", arch=arch)
+        wheel = self.upstream(plan, f"plug-1.0-macos-{arch} wheel")
+        assert "plug-1.0-macos-arm64/build" in wheel
+        assert not {step for step in wheel if step.startswith("alpha")}
+        tarball = self.upstream(plan, f"plug-1.0-macos-{arch} tarball")
+        slices = ("arm64", "x86_64") if arch == "universal2" else (arch,)
+        assert {f"alpha-1.0-macos-{each}/fix" for each in slices} <= tarball
+
+    def test_a_deployment_target_below_what_is_carried_is_refused(self, plug: Sample) -> None:
+        words = r"the tarball holds alpha 1\.0, which needs macOS 14\.0, asked for 13\.0"
+        with pytest.raises(PlanError, match=words) as caught:
+            self.plan(plug, deployment_target="13.0")
+        assert caught.value.where == "deployment target"
+        assert caught.value.hint == "raise the deployment target to 14.0"
+        assert {artifact.target.deployment for artifact in self.plan(plug, deployment_target="14.0")} == {"14.0"}
+        assert {artifact.target.deployment for artifact in self.plan(plug, deployment_target="15.0")} == {"15.0"}
+
+    def test_the_stage_alone_can_be_had_for_an_older_system(self, plug: Sample) -> None:
+        project = plug.project(toolchain="zig", deployment_target="12.0")
+        plan = project.planner().plan(project.request(["plug"], pack=False))
+        assert plan.stages == ("plug-1.0-macos-arm64/fix",)
+        assert not [step for step in plan.steps if step.startswith("alpha")]
+
+    def test_a_package_that_includes_what_is_neither_needed_nor_carried_is_refused(self, plug: Sample) -> None:
+        plug.add("beta")
+        plug.recipes["plug"]["packages"][0]["include"][0]["component"] = "beta"
+        plug.write()
+        with pytest.raises(PlanError, match="the package includes beta, which it neither needs nor carries"):
+            self.plan(plug)
+
+    def test_a_carried_release_that_there_is_not_is_refused(self, plug: Sample) -> None:
+        plug.recipes["plug"]["releases"][0]["arm64"]["carries"] = {"alpha": "2.0"}
+        plug.write()
+        with pytest.raises(PlanError, match=r"2\.0"):
+            self.plan(plug)

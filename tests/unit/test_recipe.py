@@ -77,6 +77,15 @@ Change = Callable[[dict[str, Any]], object]
             "same",
         ),
         (lambda data: data["releases"][0]["arm64"].update(sources=[]), "releases 1.0 arm64 has no sources"),
+        (
+            lambda data: data["releases"][0]["arm64"].update(needs={"beta": "1.0"}),
+            r"releases 1\.0 arm64 has needs, and the recipe has no \[build\]",
+        ),
+        (
+            lambda data: data["releases"][0]["arm64"].update(carries={"beta": "1.0"}),
+            r"releases 1\.0 arm64 has carries, and the recipe has no \[build\]",
+        ),
+        (lambda data: data["releases"][0]["arm64"].update(carries={"beta": "newest"}), r"carries"),
         (lambda data: data["releases"][0].update(version="1.0-rc1"), "releases\\[0\\].version"),
         (lambda data: data.update(releases=[]), "releases"),
         (lambda data: data.update(links=[{"path": "a", "target": "b"}]), "reason"),
@@ -100,4 +109,4 @@ def test_a_folder_without_recipes_is_an_error_with_a_hint(tmp_path: Path) -> Non
 
 def test_the_recipes_of_the_project_are_sound() -> None:
     recipes = load_recipes(Path(__file__).parents[2] / "recipes")
-    assert {"libtorch", "onnxruntime"} <= set(recipes)
+    assert {"libtorch", "onnxruntime", "onnxruntime_backend", "pytorch"} <= set(recipes)

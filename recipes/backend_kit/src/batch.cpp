@@ -200,12 +200,6 @@ void* Batch::output_buffer(std::string_view name, DataType datatype, Shape shape
     }
 }
 
-void Batch::restart() noexcept {
-    for (Request* request : requests_) {
-        request->restart();
-    }
-}
-
 void Batch::fail(std::size_t request, const Error& error) noexcept { requests_[request]->fail(error); }
 
 bool Batch::cancelled(std::size_t request) const { return requests_[request]->cancelled(); }

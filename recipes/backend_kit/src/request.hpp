@@ -73,7 +73,9 @@ public:
     void fail(const Error& error) noexcept { error_ = error; }
     bool failed() const noexcept { return error_.has_value(); }
 
-    // Lets outputs be added again, to run the request again.
+    // Lets outputs be added again, to run the request again. Their memory can be had from Triton only once, whatever
+    // the response (its gRPC front end would count another output, its HTTP front end forgets about shared memory), so
+    // each that was added has to come again, and in the same size.
     void restart() noexcept;
 
     // Sends the response or the error; an output that was asked for but not added since the last start is an error too.

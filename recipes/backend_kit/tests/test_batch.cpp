@@ -307,70 +307,6 @@ TEST(wrong_inputs_are_the_error_of_their_request_alone) {
     CHECK(floats_of(requests.back().outputs.at(0)) == (std::vector<float>{1, 2, 3, 4, 5, 6}));
 }
 
-TEST(a_batch_that_starts_again_has_only_its_new_outputs) {
-    World world;
-    const std::vector<float> data{1, 2};
-    const std::vector<float> wrong{7, 7, 7, 7};
-    std::vector<TRITONBACKEND_Request> requests{floats(data, 1), floats(data, 1)};
-    run(world, requests, [&](Batch& batch) {
-        const Tensor x = batch.gather("x");
-        batch.restart();
-        batch.scatter("y", x.datatype, x.shape, wrong.data());
-        batch.restart();
-        batch.scatter("y", x.datatype, x.shape, x.data);
-    });
-    for (const TRITONBACKEND_Request& request : requests) {
-        check_success(request);
-        CHECK_EQUAL(request.outputs.size(), 1U);
-        CHECK(floats_of(request.outputs.at(0)) == data);
-    }
-}
-
-TEST(a_buffer_of_a_request_is_the_same_after_a_restart) {
-    World world;
-    const std::vector<float> data{1, 2};
-    std::vector<TRITONBACKEND_Request> requests{floats(data, 1)};
-    run(world, requests, [&](Batch& batch) {
-        const Tensor x = batch.gather("x");
-        void* const buffer = batch.output_buffer("y", x.datatype, x.shape);
-        std::memset(buffer, 1, 8);
-        batch.restart();
-        CHECK(batch.output_buffer("y", x.datatype, x.shape) == buffer);
-        batch.restart();
-        echo(batch);
-    });
-    check_success(requests[0]);
-    CHECK(floats_of(requests[0].outputs.at(0)) == data);
-}
-
-TEST(an_output_that_comes_again_in_another_shape_or_not_at_all_is_an_error) {
-    World world(config_text(4, {"x FP32 2"}, {"y FP32 -1", "s STRING 1"}));
-    const std::vector<float> data{1, 2};
-    const std::vector<std::string_view> word{"a"};
-    const std::vector<std::string_view> longer{"ab"};
-    const auto message = [&](const std::function<void(Batch&)>& second) {
-        std::vector<TRITONBACKEND_Request> requests{floats(data, 1)};
-        run(world, requests, [&](Batch& batch) {
-            echo(batch);
-            batch.scatter("s", std::vector<std::int64_t>{1, 1}, word);
-            batch.restart();
-            second(batch);
-        });
-        CHECK(!requests[0].success && requests[0].sent == 1);
-        return requests[0].message;
-    };
-    CHECK_EQUAL(message([&](Batch& batch) {
-                    batch.scatter("y", TRITONSERVER_TYPE_FP32, std::vector<std::int64_t>{1, 1}, data.data());
-                }),
-                "output 'y' was computed again and has shape [1,1] and 4 bytes, before it had shape [1,2] and 8 bytes");
-    CHECK_EQUAL(message([&](Batch& batch) {
-                    echo(batch);
-                    batch.scatter("s", std::vector<std::int64_t>{1, 1}, longer);
-                }),
-                "output 's' was computed again and has shape [1,1] and 6 bytes, before it had shape [1,1] and 5 bytes");
-    CHECK_EQUAL(message([&](Batch& batch) { echo(batch); }), "model m gave no output 's'");
-}
-
 TEST(a_buffer_that_cannot_be_had_fails_the_request_even_if_nobody_minds) {
     World world(config_text(4, {"x FP32 2"}, {"elsewhere FP32 2"}));
     const std::vector<float> data{1, 2};
@@ -379,7 +315,6 @@ TEST(a_buffer_that_cannot_be_had_fails_the_request_even_if_nobody_minds) {
         const Tensor x = batch.gather("x");
         const std::string expected = "output 'elsewhere' has to go to memory that the CPU cannot write";
         CHECK_ERROR(TRITONSERVER_ERROR_UNSUPPORTED, expected, batch.output_buffer("elsewhere", x.datatype, x.shape));
-        batch.restart();
         batch.scatter("elsewhere", x.datatype, x.shape, x.data);
     });
     CHECK_EQUAL(requests[0].message, "output 'elsewhere' has to go to memory that the CPU cannot write");

@@ -108,21 +108,56 @@ TEST(a_request_that_the_backend_failed_is_not_run_again) {
     CHECK(requests[2].success);
 }
 
-TEST(a_failed_request_stays_failed_when_its_batch_starts_again) {
+TEST(what_is_computed_again_goes_where_it_went_before) {
     World world;
-    const std::vector<float> data{1};
+    const std::vector<float> data{1, 2};
+    const std::vector<float> wrong{7, 7, 7, 7};
     std::vector<TRITONBACKEND_Request> requests{floats(data, 1), floats(data, 1)};
-    behaviour.on_run = [](Batch& batch) {
-        echo(batch);
-        batch.fail(0, unavailable("first"));
-        batch.restart();
-        echo(batch);
+    behaviour.on_run = [&](Batch& batch) {
+        const Tensor x = batch.gather("x");
+        if (batch.request_count() == 2) {
+            batch.scatter("y", x.datatype, x.shape, wrong.data());
+            throw std::runtime_error("once more");
+        }
+        std::memcpy(batch.output_buffer("y", x.datatype, x.shape), x.data, x.size);
     };
     world.load();
     check_call(world.execute(requests));
-    CHECK_EQUAL(requests[0].message, "first");
-    CHECK(requests[1].success);
-    CHECK(floats_of(requests[1].outputs.at(0)) == data);
+    for (const TRITONBACKEND_Request& request : requests) {
+        CHECK_EQUAL(request.message, "");
+        CHECK_EQUAL(request.made, 1);
+        CHECK_EQUAL(request.outputs.size(), 1U);
+        CHECK(floats_of(request.outputs.at(0)) == data);
+    }
+}
+
+TEST(what_is_computed_again_in_another_size_or_not_at_all_is_an_error) {
+    World world(config_text(8, {"x FP32 -1"}, {"y FP32 -1", "s STRING 1"}));
+    const std::vector<float> data{1, 2};
+    const auto message = [&](const std::function<void(Batch&)>& second) {
+        std::vector<TRITONBACKEND_Request> requests{floats(data, 1), floats(data, 1)};
+        behaviour.on_run = [&](Batch& batch) {
+            if (batch.request_count() == 2) {
+                echo(batch);
+                batch.scatter("s", std::vector<std::int64_t>{2, 1}, std::vector<std::string_view>{"a", "a"});
+                throw std::runtime_error("once more");
+            }
+            second(batch);
+        };
+        world.load();
+        check_call(world.execute(requests));
+        CHECK(!requests[0].success && requests[0].sent == 1 && requests[0].made == 1);
+        return requests[0].message;
+    };
+    const std::vector<std::int64_t> one{1, 1};
+    CHECK_EQUAL(message([&](Batch& batch) { batch.scatter("y", TRITONSERVER_TYPE_FP32, one, data.data()); }),
+                "output 'y' was computed again and has shape [1,1] and 4 bytes, before it had shape [1,2] and 8 bytes");
+    CHECK_EQUAL(message([&](Batch& batch) {
+                    echo(batch);
+                    batch.scatter("s", one, std::vector<std::string_view>{"ab"});
+                }),
+                "output 's' was computed again and has shape [1,1] and 6 bytes, before it had shape [1,1] and 5 bytes");
+    CHECK_EQUAL(message([&](Batch& batch) { echo(batch); }), "model m gave no output 's'");
 }
 
 TEST(cancelled_requests_are_not_run) {

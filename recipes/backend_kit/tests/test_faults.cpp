@@ -59,8 +59,6 @@ void work(Batch& batch) {
     const Tensor x = batch.gather("x");
     batch.begin_compute();
     batch.scatter("y", x.datatype, x.shape, x.data);
-    batch.restart();
-    batch.scatter("y", x.datatype, x.shape, x.data);
     for (std::size_t index = 0; index < x.size / 4; ++index) {
         float value = 0;
         std::memcpy(&value, x.data + 4 * index, 4);

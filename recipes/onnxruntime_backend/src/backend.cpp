@@ -62,9 +62,9 @@ public:
         : Model(std::move(given)),
           source_(std::move(source)),
           default_batch_(default_batch),
-          next_(std::make_shared<Session>(environment, source_, session_name())),
-          ports_(read_ports(next_->get(), environment.allocator())),
-          shared_{environment, watch, config()} {}
+          shared_{environment, watch, config()},
+          next_(make_session(0)),
+          ports_(read_ports(next_->get(), environment.allocator())) {}
 
     bool complete(ModelConfig& config) override { return onnx_backend::complete(config, ports_, default_batch_); }
 
@@ -79,26 +79,31 @@ public:
     }
 
 private:
-    std::string session_name() const { return info().name + " " + std::to_string(info().version); }
-
     // The session of a new instance: the one for all, or the first time the one that the model was read with.
     std::shared_ptr<Session> session() {
         const std::lock_guard lock(mutex_);
         if (source_.settings.share_session) return next_;
         if (next_) return std::exchange(next_, nullptr);
+        return make_session(++further_);
+    }
+
+    std::shared_ptr<Session> make_session(int number) const {
         SessionSource source = source_;
-        ++further_;
-        if (auto& prefix = source.settings.profile_prefix) *prefix += "_" + std::to_string(further_);
-        return std::make_shared<Session>(shared_.environment, source, session_name());
+        if (auto& prefix = source.settings.profile_prefix) {
+            prefix->append("_").append(info().name);
+            if (number > 0) prefix->append("_").append(std::to_string(number));
+        }
+        const std::string name = info().name + " " + std::to_string(info().version);
+        return std::make_shared<Session>(shared_.environment, source, name);
     }
 
     SessionSource source_;
     std::int64_t default_batch_;
+    Shared shared_;
     std::mutex mutex_;
     std::shared_ptr<Session> next_;
-    int further_ = 0;
+    int further_ = 0;  // sessions after the first
     Ports ports_;
-    Shared shared_;
 };
 
 class OnnxBackend final : public backend_kit::Backend {

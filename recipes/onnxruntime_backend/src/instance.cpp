@@ -164,7 +164,7 @@ private:
         });
     }
 
-    // Runs the model and takes the results over.
+    // Runs the model and takes over what has no place yet.
     void compute() {
         {
             const CancelWatch::Run watched(shared_.watch, batch_, options_);
@@ -175,6 +175,10 @@ private:
                 throw Error(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled while it ran");
             }
         }
+        if (!std::ranges::all_of(bound_, &Bound::placed)) take_results();
+    }
+
+    void take_results() {
         OrtValue** values = nullptr;
         std::size_t count = 0;
         check(api().GetBoundOutputValues(binding_, shared_.environment.allocator(), &values, &count));

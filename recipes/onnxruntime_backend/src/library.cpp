@@ -214,6 +214,9 @@ Number number_at(std::span<const std::byte> bytes, std::size_t offset) {
 }  // namespace
 
 Library open_library() {
+    // Its official builds keep a device id and a database, and send events to their maker, unless this is set before
+    // they start (Privacy.md in its packages). A server must not do that unasked; its owner may still say "0".
+    setenv("ORT_DISABLE_TELEMETRY", "1", 0);
     Search search;
     for (const std::string& folder : own_rpaths()) {
         // One that stays relative would be looked up in whatever folder the server was started in.

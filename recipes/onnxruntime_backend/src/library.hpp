@@ -1,5 +1,5 @@
-// Finds and loads ONNX Runtime. The backend is not linked to it: every release has its full version in its file name and
-// install name, so a link would bind to one of them.
+// Finds and loads ONNX Runtime. The backend is not linked to it: every release has its full version in its file name
+// and install name, so a link would bind to one of them.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ struct Library {
 };
 
 // Looks in the folders of the rpaths of the library that this code is in, in order, and loads the newest ONNX Runtime
-// of the first folder that has a usable one. Throws Error (not found) with all that was looked at.
+// of the first folder that has a usable one. Throws Error (not found) with all that was looked at. Telemetry of ONNX
+// Runtime is off from then on in this process, unless the environment says otherwise.
 Library open_library();
 
 // The name of the library's file, around its version.

@@ -51,8 +51,9 @@ DataType datatype_of(ONNXTensorElementDataType element) {
 }
 
 std::string element_name(ONNXTensorElementDataType element) {
-    constexpr std::array<const char*, 10> names{"COMPLEX64",  "COMPLEX128",     "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ",
-                                                "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "UINT4",    "INT4",         "FLOAT4E2M1"};
+    constexpr std::array<const char*, 12> names{
+        "COMPLEX64",      "COMPLEX128", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2",
+        "FLOAT8E5M2FNUZ", "UINT4",      "INT4",     "FLOAT4E2M1",   "UINT2",          "INT2"};
     constexpr int first = 14;
     const int index = element - first;
     return index >= 0 && index < static_cast<int>(names.size()) ? names[static_cast<std::size_t>(index)]

@@ -1,6 +1,7 @@
 #include "runtime.hpp"
 
 #include <charconv>
+#include <cstdlib>
 #include <string_view>
 
 #include "backend_kit/error.hpp"
@@ -76,8 +77,13 @@ void take_message(void*, OrtLoggingLevel severity, const char*, const char* logi
     }
 }
 
+// ONNX Runtime 1.30 sends telemetry from the moment it has an environment, unless this variable forbids it; a
+// server does so only if its owner says so.
+void forbid_telemetry() { setenv("ORT_DISABLE_TELEMETRY", "1", 0); }
+
 Env make_env(const std::optional<ThreadPools>& pools) {
     constexpr const char* name = "onnxruntime";
+    forbid_telemetry();
     if (!pools) {
         return create<Env>(api().CreateEnvWithCustomLogger, take_message, nullptr, ORT_LOGGING_LEVEL_WARNING, name);
     }

@@ -17,6 +17,7 @@ MACBUILD_TEST_LOAD_SECONDS
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,8 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
+# ONNX Runtime 1.30 tells its maker that it is used, here and in the server, which inherits this; some of that leaks.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 sys.path.insert(0, str(Path(__file__).parents[2] / "backend_kit" / "python"))
 
 import pytest

@@ -79,7 +79,7 @@ def cases() -> dict[str, TestCase]:
 
 
 def obstacles(case: TestCase) -> dict[str, str]:
-    """Return the types that Triton lacks, by the name of the input or output."""
+    """Return what Triton lacks, `sequence`, `optional` or an element type, by the name of the input or output."""
     assert case.model is not None
     ports = [*case.model.graph.input, *case.model.graph.output]
     return {port.name: kind for port in ports if (kind := _obstacle(port))}
@@ -90,7 +90,7 @@ def _obstacle(port: ValueInfoProto) -> str:
     if kind != "tensor_type":
         return str(kind).removesuffix("_type")
     element = port.type.tensor_type.elem_type
-    return "" if element in CARRIED else str(TensorProto.DataType.Name(element)).lower()
+    return "" if element in CARRIED else str(TensorProto.DataType.Name(element))
 
 
 def data_sets(case: TestCase) -> list[tuple[dict[str, Array], list[Array]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,14 +10,14 @@ from typing import Any
 
 import numpy as np
 from backend_testing.repository import config as any_config
-from models import external
+from backend_testing.server import Service
 from numpy.typing import NDArray
-from onnx import ModelProto, numpy_helper, parser
+from onnx import ModelProto, numpy_helper, parser, save_model
 
 __all__ = [
     "DOUBLING",
     "HEADER",
-    "OVERFLOWING",
+    "RANKLESS",
     "SPREADING",
     "TWICE",
     "bundled",
@@ -26,6 +27,7 @@ __all__ = [
     "model",
     "parsed",
     "ports",
+    "removed",
     "weighted",
 ]
 
@@ -65,8 +67,16 @@ SPREADING = model(
 )
 """x to y = -count x, through two tensors of `count` elements."""
 
-OVERFLOWING = model("float[3] table, int64[n] x", "float[n] y", "y = Gather(table, x)")
-"""Looks x up in a table; an x beyond it is an error of ONNX Runtime."""
+
+def _rankless() -> bytes:
+    made = parsed("float x", "float y", "y = Neg(x)")
+    for port in (made.graph.input[0], made.graph.output[0]):
+        port.type.tensor_type.ClearField("shape")
+    return _file(made)
+
+
+RANKLESS = _rankless()
+"""x to y = -x; the model does not tell how many dimensions these have."""
 
 
 def weighted(weight: float) -> bytes:
@@ -105,9 +115,12 @@ def ladder() -> bytes:
 def bundled(weights: NDArray[np.float32], name: str = "model.onnx") -> Callable[[Path], None]:
     """Return what makes a folder with a model that multiplies by weights and the file of these."""
 
+    made = parsed(f"float[n,{weights.size}] x", f"float[n,{weights.size}] y", "y = Mul(x, weight)")
+    made.graph.initializer.append(numpy_helper.from_array(weights, "weight"))
+
     def write(folder: Path) -> None:
-        external(folder, weights)
-        (folder / "model.onnx").rename(folder / name)
+        folder.mkdir(exist_ok=True)
+        save_model(made, folder / name, save_as_external_data=True, location="weights.bin", size_threshold=0)
 
     return write
 
@@ -115,3 +128,12 @@ def bundled(weights: NDArray[np.float32], name: str = "model.onnx") -> Callable[
 def ports(entries: Sequence[dict[str, Any]]) -> list[tuple[str, str, list[int]]]:
     """Return name, type and dimensions of the inputs or outputs of a completed configuration."""
     return [(each["name"], each["data_type"], [int(size) for size in each["dims"]]) for each in entries]
+
+
+def removed(service: Service, name: str) -> None:
+    """Unload a model and wait until its sessions are gone too, which is after it has stopped to be ready."""
+    service.unload(name)
+    end = time.monotonic() + 10
+    while f"successfully unloaded '{name}'" not in service.log():
+        assert time.monotonic() < end, f"{name} is not removed after 10 s"
+        time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import subprocess
@@ -25,6 +26,7 @@ from onnx.helper import (
     make_tensor_value_info,
 )
 
+LEAKS = Path(__file__).with_name("native") / "leaks.supp"
 CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CPU_TYPE.X86_64}
 
 
@@ -39,7 +41,8 @@ class Entry(NamedTuple):
 def check(*arguments: str | Path) -> str:
     """Run the program that calls the table, and return what it prints."""
     program = Path(variable("MACBUILD_TEST_BACKENDS", "onnxruntime_backend")) / "onnxruntime/onnx_api_check"
-    done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True)
+    environ = os.environ | {"LSAN_OPTIONS": f"suppressions={LEAKS}:print_suppressions=0"}
+    done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     return done.stdout

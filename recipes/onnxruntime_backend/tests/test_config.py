@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backend_testing.repository import File, Port
+from backend_testing.repository import File, Port, parameters
 from backend_testing.server import Service, running
 from backend_testing.wire import Client, InferenceServerException, same, texts
 from conftest import LEAKS
-from option_models import DOUBLING, bundled, config, model, ports, weighted
+from option_models import DOUBLING, RANKLESS, bundled, config, model, ports, weighted
 
 from macbuild.errors import ToolError
 
@@ -352,11 +352,20 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "map": (MAP_IN, NOTHING, "input 'x' of the model is a map, which Triton cannot carry"),
     "sequence of maps": (MAP, NOTHING, "output 'y' of the model is a sequence, which Triton cannot carry"),
     "optional": (OPTIONAL, NOTHING, "input 'x' of the model is an optional, which Triton cannot carry"),
-    "float8": (FLOAT8, NOTHING, "input 'x' of the model has the ONNX element type 17, which Triton cannot carry"),
+    "float8": (
+        FLOAT8,
+        NOTHING,
+        "input 'x' of the model has the ONNX element type FLOAT8E4M3FN, which Triton cannot carry",
+    ),
     "float8 output": (
         FLOAT8_OUT,
         config(XS, [Port("y", "UINT8", [-1, 4])]),
-        "output 'y' of model {}: has the ONNX element type 17, which Triton cannot carry",
+        "output 'y' of model {}: has the ONNX element type FLOAT8E4M3FN, which Triton cannot carry",
+    ),
+    "any rank, completed": (
+        RANKLESS,
+        NOTHING,
+        "input 'x' of the model does not tell its shape; write inputs and outputs to config.pbtxt",
     ),
     "ragged": (
         DOUBLING,
@@ -385,6 +394,22 @@ def test_what_the_model_contradicts_is_a_load_error_in_exact_words(service: Serv
     file, text, words = REFUSED[kind]
     name = f"refused_{kind.replace(' ', '_').replace(',', '')}"
     assert words.format(name) in refused(service, name, file, text)
+
+
+def test_a_tensor_of_any_rank_takes_what_is_configured(service: Service) -> None:
+    for x in (X.reshape(8), X, X.reshape(2, 2, 2)):
+        name = f"rank_{x.ndim}"
+        serve(service, name, RANKLESS, config([Port("x", "FP32", [-1] * x.ndim)], [Port("y", "FP32", [-1] * x.ndim)]))
+        assert same(service.client().infer(name, {"x": x})["y"], -x)
+
+
+def test_warnings_and_errors_of_onnx_runtime_are_in_the_log_with_the_models_name(service: Service) -> None:
+    serve(service, "warned", COMPLETED["defaults"][0])
+    text = NOTHING + parameters({"session.disable_cpu_ep_fallback": "1"})
+    refused(service, "blamed", DOUBLING, text)
+    for level, name, words in (("W", "warned", "Initializer bias appears"), ("E", "blamed", "fallback to CPU EP")):
+        found = [line for line in service.log().splitlines() if f"ONNX Runtime, {name} 1: " in line and words in line]
+        assert {line[0] for line in found} == {level}
 
 
 def test_instances_on_a_gpu_are_refused(service: Service) -> None:

@@ -16,7 +16,7 @@ from backend_testing.repository import Port, parameters
 from backend_testing.server import Service
 from backend_testing.wire import Client, InferenceServerException, same
 from models import lookup, network, slow
-from option_models import DOUBLING, config, heavy
+from option_models import DOUBLING, config, heavy, removed
 
 X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
 PORTS = ([Port("x", "FP32", [4])], [Port("y", "FP32", [4])])
@@ -69,7 +69,7 @@ def test_shared_sessions_hold_the_weights_once(start_service: Callable[..., Serv
         other.repository.add(name, {"1/model.onnx": file}, text)
         other.load(name)
         grown[name] = (other.server.resident() - before) / size
-        other.unload(name)
+        removed(other, name)
     # What is there once in any case, as the memory the file was read to, is in each of them.
     assert grown["unshared"] - grown["shared"] > 2.5, grown
     assert abs(grown["shared"] - grown["first"]) < 1.5, grown
@@ -150,7 +150,7 @@ def model_runs(path: Path) -> int:
 
 def profile(service: Service, name: str) -> list[Path]:
     """Unload a model and return its profiles."""
-    service.unload(name)
+    removed(service, name)
     return [Path(found) for found in re.findall(rf"model {name}: the profile is in ([^\s\"]+)", service.log())]
 
 
@@ -176,15 +176,6 @@ def test_a_warm_up_with_data_of_ones_own_is_run(service: Service, tmp_path: Path
     assert same(service.client().infer("warm_file", {"x": X})["y"], X + X)
     (path,) = profile(service, "warm_file")
     assert model_runs(path) == 2
-
-
-def test_a_warm_up_that_fails_is_a_load_error_in_the_words_of_the_run(service: Service) -> None:
-    data = 'key: "x" value { data_type: TYPE_INT64 dims: [1] input_data_file: "far" }'
-    extra = f'model_warmup {{ name: "far" batch_size: 1 inputs {{ {data} }} }}'
-    text = config([Port("x", "INT64", [1])], [Port("y", "FP32", [1])], batch=1, extra=instances(1) + extra)
-    files = {"1/model.onnx": lookup(), "warmup/far": np.array([1000]).tobytes()}
-    service.repository.add("warm_failing", files, text)
-    assert "indices element out of data bounds" in service.refusal("warm_failing")
 
 
 def number(found: dict[str, Any], *keys: str) -> int:

@@ -13,6 +13,7 @@ from backend_testing.repository import Port, config
 from backend_testing.server import library, running, variable
 from conftest import LEAKS, assemble
 from libraries import LINUX_VERSIONS, TOO_OLD, linux_library
+from models import identity
 
 PROGRAMS = "onnxruntime/onnx_api_check", "onnxruntime/libonnx_search_check.so"
 OLDEST, NEWEST = LINUX_VERSIONS[0], LINUX_VERSIONS[-1]
@@ -185,7 +186,18 @@ def dylib(folder: Path, arch: str, rpaths: Iterable[str]) -> Path:
     path = folder / f"libx_{arch}.dylib"
     code = folder / "x.c"
     code.write_text("int f(void) { return 1; }\n")
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-macos.11.0", "-shared", "-o", path, code]
+    command = [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        "-target",
+        f"{arch}-macos.11.0",
+        "-shared",
+        "-o",
+        str(path),
+        str(code),
+    ]
     subprocess.run([*command, *(f"-Wl,-rpath,{rpath}" for rpath in rpaths)], check=True, capture_output=True)
     return path
 
@@ -222,3 +234,17 @@ def test_the_server_says_why_it_has_no_backend(tmp_path: Path, release: str | No
     assert reason in refusal
     assert str(folder / "onnxruntime") in refusal
     assert 'pip install "onnxruntime>=1.20,<2"' in refusal
+
+
+def test_onnx_runtime_keeps_and_sends_nothing_about_its_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With telemetry it makes a device id and a database there when it starts.
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    home = tmp_path / "home"
+    home.mkdir()
+    folder = assemble(tmp_path / "backends", linux_library(NEWEST))
+    environ = {"HOME": str(home), "XDG_CACHE_HOME": str(home), "TMPDIR": str(home)}
+    with running(tmp_path, backends=folder, suppressions=LEAKS, environ=environ) as service:
+        text = config("onnxruntime", [Port("x", "FP32", [-1, -1])], [Port("y", "FP32", [-1, -1])])
+        service.repository.add("model", {"1/model.onnx": identity("FP32")}, text)
+        service.load("model")
+    assert not list(home.rglob("*"))

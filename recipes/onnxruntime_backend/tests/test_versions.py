@@ -12,9 +12,9 @@ from backend_testing.repository import Port, parameters
 from backend_testing.server import Service, running
 from backend_testing.wire import TYPES, Client, InferenceServerException, Value, same, texts
 from conftest import LEAKS, assemble
-from libraries import LINUX_VERSIONS, linux_library
+from libraries import LINUX_VERSIONS, TOO_OLD, linux_library
 from models import elementwise, identity, joined, kept, lookup, network, numbers, passed_through, shouted
-from option_models import DOUBLING, SPREADING, config, heavy, model
+from option_models import DOUBLING, RANKLESS, SPREADING, config, heavy, model, removed
 
 X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
 PLANE = (-1, -1)
@@ -102,6 +102,21 @@ def test_a_model_that_lies_about_a_shape_is_answered_rightly(each: Service, kind
         assert same(client.infer(f"lying_{kind}", {"x": x})["y"], right(x)), row
 
 
+def test_a_lie_after_the_truth_costs_one_request_that_says_so(each: Service) -> None:
+    one = "\ninstance_group { kind: KIND_CPU count: 1 }"
+    client = put(each, "liar", kept(), config([Port("x", "FP32", [-1])], [Port("y", "FP32", [-1])], extra=one))
+    for truth in ([1], [1, 2, 3], [4, 5]):
+        x = np.array(truth, np.float32)
+        assert same(client.infer("liar", {"x": x})["y"], x)
+    lie = np.array([1, -2, 3], np.float32)
+    with pytest.raises(
+        InferenceServerException, match=r"'y' of model liar: the model declares .*send the request again"
+    ):
+        client.infer("liar", {"x": lie})
+    for _ in range(2):
+        assert same(client.infer("liar", {"x": lie})["y"], lie[lie > 0])
+
+
 def test_errors_of_a_run_reach_the_client_and_leave_the_model_well(each: Service) -> None:
     client = put(each, "lookup", lookup(), config([Port("x", "INT64", PLANE)], [Port("y", "FP32", PLANE)]))
     for _ in range(2):
@@ -126,6 +141,13 @@ def test_scalars_are_known_as_such(each: Service) -> None:
     assert same(client.infer("scalar", {"x": np.array([2.5], np.float32)})["y"], np.array([-2.5], np.float32))
 
 
+def test_a_tensor_of_any_rank_takes_what_is_configured(each: Service) -> None:
+    client = put(each, "rankless", *plane(RANKLESS, "FP32"))
+    for shape in ((2, 3), (1, 1), (0, 2)):
+        x = numbers("FP32", *shape)
+        assert same(client.infer("rankless", {"x": x})["y"], -x)
+
+
 def test_options_are_taken(each: Service, tmp_path: Path) -> None:
     values = {
         "intra_op_thread_count": "2",
@@ -140,7 +162,7 @@ def test_options_are_taken(each: Service, tmp_path: Path) -> None:
     client = put(each, "options", SPREADING, 'backend: "onnxruntime"' + extra + parameters(values))
     answer = client.infer("options", {"x": np.ones(1, np.float32), "count": np.array([1000])})
     assert same(answer["y"], np.array([-1000], np.float32))
-    each.unload("options")
+    removed(each, "options")
     assert len(list(tmp_path.glob("p_*.json"))) == 2
 
 
@@ -162,13 +184,14 @@ def test_providers_are_listed_and_their_nodes_counted(each: Service) -> None:
 def test_a_library_that_is_too_old_is_refused_with_its_place(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = assemble(tmp_path_factory.mktemp("backends"), linux_library("1.19.2"))
+    folder = assemble(tmp_path_factory.mktemp("backends"), linux_library(TOO_OLD))
     with running(tmp_path, backends=folder, suppressions=LEAKS) as service:
         service.repository.add("m", {"1/model.onnx": DOUBLING}, 'backend: "onnxruntime"')
         refusal = service.refusal("m")
-        assert "libonnxruntime.so.1.19.2" in refusal
-        assert "1.20" in refusal
-        assert any(line.startswith("E") and "libonnxruntime.so.1.19.2" in line for line in service.log().splitlines())
+        place = f"{folder}/onnxruntime/libonnxruntime.so.{TOO_OLD}"
+        words = f"{place}: ONNX Runtime {TOO_OLD} has not the version 20 of the API"
+        assert words in refusal
+        assert any(line.startswith("E") and words in line for line in service.log().splitlines())
 
 
 def test_without_a_library_the_error_names_the_folders(tmp_path: Path, backends: Callable[..., Path]) -> None:

@@ -69,11 +69,6 @@ public:
     // be had, which fails the request. Not for BYTES.
     void* output_buffer(std::string_view name, DataType datatype, Shape shape);
 
-    // Begins again: each output has to be given once more. Gathered inputs stay, failed requests stay failed. Memory
-    // for an output can be had from Triton only once for each request (its front ends take the second time for another
-    // output), so one that was given before has to come again, and in the same shape; else the request fails.
-    void restart() noexcept;
-
     // Marks one request failed; the others go on. Its rows stay in the tensors.
     void fail(std::size_t request, const Error& error) noexcept;
     // Whether the client gave this request up; long-running backends may ask between steps.

@@ -124,17 +124,11 @@ class Client:
         tensors = [self.tensor(name, item) for name, item in inputs.items()] if isinstance(inputs, Mapping) else inputs
         wanted = None if outputs is None else [self.module.InferRequestedOutput(name) for name in outputs]
         answer = self.raw.infer(model, tensors, model_version=version, outputs=wanted)
-        return {name: np.array(answer.as_numpy(name)) for name in self._shapes(answer)}
-
-    def shapes(self, model: str, inputs: Sequence[object]) -> dict[str, list[int]]:
-        """Send one request and return the shapes that the server tells of its outputs."""
-        return self._shapes(self.raw.infer(model, inputs))
-
-    def _shapes(self, answer: Any) -> dict[str, list[int]]:  # noqa: ANN401 - tritonclient has no types
         head = answer.get_response()
-        if self.protocol == "http":
-            return {each["name"]: list(each["shape"]) for each in head["outputs"]}
-        return {each.name: [int(size) for size in each.shape] for each in head.outputs}
+        names = (
+            [each["name"] for each in head["outputs"]] if self.protocol == "http" else [o.name for o in head.outputs]
+        )
+        return {name: np.array(answer.as_numpy(name)) for name in names}
 
     def load(self, model: str) -> None:
         """Load a model, or load it again."""

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "api.hpp"
@@ -21,15 +22,6 @@ struct Entry {
 };
 
 const std::vector<Entry>& entries();
-
-// What operator new gave and nobody deleted, in the whole process: ONNX Runtime uses ours.
-struct Blocks {
-    std::size_t objects;
-    std::size_t arrays;
-    bool operator==(const Blocks&) const = default;
-};
-
-Blocks live_blocks();
 
 struct Record {
     OrtLoggingLevel level;
@@ -79,8 +71,16 @@ private:
     std::set<std::string> proven_;
 };
 
+// Whether memory is held after `make` and all of it given back by `release`. The first time may leave behind what all
+// later ones share.
+bool gives_back(const std::function<void()>& make, const std::function<void()>& release);
+
+inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
 // Calls every entry in a library. `model` is made by tests/test_api.py; files are written beside it.
 void call_all(Check& check, const std::string& model);
+// Of these, those that need a session.
+void call_sessions(Check& check, const OrtEnv* env, const std::string& model);
 
 }  // namespace check
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -40,6 +41,7 @@ int list() {
 }
 
 int call(const std::string& path, const std::string& model) {
+    setenv("ORT_DISABLE_TELEMETRY", "1", 0);
     Check check(function<const OrtApiBase*()>(path, "OrtGetApiBase")());
     call_all(check, model);
     check.finish();
@@ -72,8 +74,8 @@ class Edge {
 public:
     explicit Edge(std::size_t size) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
         length_ = (size / page_ + 2) * page_;
-        memory_ = static_cast<std::byte*>(
-            mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        memory_ =
+            static_cast<std::byte*>(mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         mprotect(memory_ + length_ - page_, page_, PROT_NONE);
     }
     ~Edge() { munmap(memory_, length_); }
@@ -125,7 +127,8 @@ int run(const std::vector<std::string>& arguments) {
     if (mode == "names" && arguments.size() == 3) return names(arguments[1], arguments[2]);
     if (mode == "rpaths" && arguments.size() == 2) return rpaths(arguments[1]);
     if (mode == "spoil" && arguments.size() == 2) return spoil(arguments[1]);
-    throw std::runtime_error("list | call LIBRARY MODEL | search MODULE | names FOLDER SYSTEM | rpaths FILE | spoil FILE");
+    throw std::runtime_error(
+        "list | call LIBRARY MODEL | search MODULE | names FOLDER SYSTEM | rpaths FILE | spoil FILE");
 }
 
 }  // namespace
