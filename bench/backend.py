@@ -42,7 +42,7 @@ BACKENDS = ("ours", "empty", "python")
 DIRECT = "direct"
 # The same for the server, the stub of the Python backend and the direct calls: LibTorch in all three looks here, ONNX
 # Runtime is told by options of the session.
-THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 BUDGETS = {"small": 0.5, "large": 1.0}
 _SMALL_REQUESTS = 400
 _SMALL_CALLS = 4000

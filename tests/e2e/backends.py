@@ -31,7 +31,7 @@ def install(dist: Path, component: str, arch: str, target: Path) -> Path:
 
 
 def read(path: Path, arch: str) -> lief.MachO.Binary:
-    """Return the slice of a Mach-O file as LIEF sees it."""
+    """Return the slice of a Mach-O file as LIEF sees it; keep it while what it gives is in use."""
     parsed = lief.MachO.parse(path)
     assert parsed is not None
     image = parsed.take(CPU[arch])

@@ -1,4 +1,4 @@
-"""The ONNX Runtime backend: what was cross-compiled, with each library it may meet; the same source in a real server."""
+"""The ONNX Runtime backend: what was cross-compiled, with each library it may meet; the same source in a server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 def folders(backend: Path, arch: str) -> list[Path]:
     """Return where the backend looks for ONNX Runtime, in order: the folders of its rpaths, from where it lies."""
-    paths = [str(command.path) for command in read(backend, arch).rpaths]
+    image = read(backend, arch)
+    paths = [str(command.path) for command in image.rpaths]
     assert all(path.startswith("@loader_path") for path in paths)
     return [Path(path.replace("@loader_path", str(backend.parent), 1)).resolve() for path in paths]
 
@@ -96,7 +97,8 @@ def test_the_tarball_has_the_library_and_its_license(unpacked: dict[str, Path], 
     root = unpacked[f"{artifact}.tar.gz"]
     library = loaded(root / BACKEND, arch)
     assert library == (root / BACKEND).parent.resolve() / f"libonnxruntime.{INSIDE[arch]}.dylib"
-    assert "_OrtGetApiBase" in {str(symbol.name) for symbol in read(library, arch).exported_symbols}
+    image = read(library, arch)
+    assert "_OrtGetApiBase" in {str(symbol.name) for symbol in image.exported_symbols}
     licenses = (root / BACKEND).parent / "licenses" / f"onnxruntime-{arch}"
     assert {path.name for path in licenses.iterdir()} >= {"LICENSE", "ThirdPartyNotices.txt"}
     assert "Microsoft" in (licenses / "LICENSE").read_text("utf-8")

@@ -110,7 +110,8 @@ class OnnxBackend final : public backend_kit::Backend {
 public:
     explicit OnnxBackend(backend_kit::BackendInfo given)
         : Backend(std::move(given)), environment_(read_thread_pools(info())) {
-        backend_kit::log_info("ONNX Runtime " + runtime_version() + " from " + runtime_path());
+        for (const std::string& each : library().passed_over) backend_kit::log_info("passed over " + each);
+        backend_kit::log_info("ONNX Runtime " + library().version + " from " + library().path);
     }
 
     std::unique_ptr<backend_kit::Model> make_model(ModelInfo model) override {

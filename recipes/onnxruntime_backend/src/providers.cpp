@@ -64,7 +64,7 @@ void add_provider(OrtSessionOptions* options, const backend_kit::Accelerator& ac
                   const std::vector<std::string>& available) {
     const auto provider = provider_of(accelerator.name, available);
     if (!provider) {
-        throw backend_kit::invalid_argument("ONNX Runtime " + runtime_version() + " has no execution provider '" +
+        throw backend_kit::invalid_argument("ONNX Runtime " + library().version + " has no execution provider '" +
                                             accelerator.name + "'; available: " + short_names(available));
     }
     const std::string full_name = without_suffix(*provider);

@@ -1,12 +1,10 @@
 #include "runtime.hpp"
 
 #include <charconv>
-#include <cstdlib>
 #include <string_view>
 
 #include "backend_kit/error.hpp"
 #include "backend_kit/log.hpp"
-#include "library.hpp"
 
 namespace onnx_backend {
 namespace {
@@ -77,13 +75,8 @@ void take_message(void*, OrtLoggingLevel severity, const char*, const char* logi
     }
 }
 
-// ONNX Runtime 1.30 sends telemetry from the moment it has an environment, unless this variable forbids it; a
-// server does so only if its owner says so.
-void forbid_telemetry() { setenv("ORT_DISABLE_TELEMETRY", "1", 0); }
-
 Env make_env(const std::optional<ThreadPools>& pools) {
     constexpr const char* name = "onnxruntime";
-    forbid_telemetry();
     if (!pools) {
         return create<Env>(api().CreateEnvWithCustomLogger, take_message, nullptr, ORT_LOGGING_LEVEL_WARNING, name);
     }
@@ -107,9 +100,7 @@ std::vector<std::string> available_providers() {
 
 const Api& api() { return runtime().api; }
 
-const std::string& runtime_version() { return runtime().library.version; }
-
-const std::string& runtime_path() { return runtime().library.path; }
+const Library& library() { return runtime().library; }
 
 void check(OrtStatus* status) {
     if (status == nullptr) return;

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "api.hpp"
+#include "library.hpp"
 
 namespace onnx_backend {
 
 // The functions of ONNX Runtime, which is found and loaded at the first call. Throws backend_kit::Error (unavailable).
 const Api& api();
 
-// Version ("1.30.0") and path of the loaded library.
-const std::string& runtime_version();
-const std::string& runtime_path();
+// The library that they are from.
+const Library& library();
 
 // Throws what a function of ONNX Runtime returned, if it returned an error, as backend_kit::Error.
 void check(OrtStatus* status);

@@ -134,13 +134,15 @@ def test_a_bad_option_of_the_backend_is_a_load_error(start_service: Callable[...
     assert f"setting {key} of backend onnxruntime: {words}" in refused(other, "m", "")
 
 
-def test_a_pool_for_all_models_does_not_grow_with_them(start_service: Callable[..., Service]) -> None:
+def test_a_pool_for_all_models_does_not_grow_with_them(alone: Service, start_service: Callable[..., Service]) -> None:
+    without_pool = started(alone, "pool_none", intra_op_thread_count="1")
     arguments = ["enable-global-threadpool=1", "intra_op_thread_count=9", "inter_op_thread_count=1"]
     other = start_service(*[f"--backend-config=onnxruntime,{each}" for each in arguments])
     first = started(other, "first")
     second = started(other, "second")
     assert first - second >= 8
-    assert started(other, "third", intra_op_thread_count="7") == second
+    assert second == without_pool
+    assert started(other, "third", intra_op_thread_count="7") == without_pool
     assert any(line.startswith("W") for line in lines(other, "third", "enable-global-threadpool"))
     assert not lines(other, "second", "enable-global-threadpool")
 
