@@ -42,7 +42,7 @@ BACKENDS = ("ours", "empty", "python")
 DIRECT = "direct"
 # The same for the server, the stub of the Python backend and the direct calls: LibTorch in all three looks here, ONNX
 # Runtime is told by options of the session.
-THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
+ENVIRON = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 BUDGETS = {"small": 0.5, "large": 1.0}
 _SMALL_REQUESTS = 400
 _SMALL_CALLS = 4000
@@ -177,7 +177,7 @@ def measure(backend: str, rounds: int) -> Report:
         for folder in (native / "backends/empty", python.backends / "python"):
             (backends / folder.name).symlink_to(folder)
         references = {network.name: _add(models, network, subject, python) for network in NETWORKS}
-        environ = {**python.environ, **THREADS}
+        environ = {**python.environ, **ENVIRON}
         report = Report(subject)
         with Server(tree, models, backends, log=work / "server.log", environ=environ, timeout=120) as server:
             for network in NETWORKS:
@@ -215,7 +215,7 @@ def _add(models: Path, network: Network, subject: Subject, python: PythonBackend
 def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[int, int], Segment]]:
     """Yield a function that has so many threads of another process call the runtime so many times together."""
     command = [str(program), str(model), "1", *map(str, network.input)]
-    environ = {**os.environ, **THREADS}
+    environ = {**os.environ, **ENVIRON}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

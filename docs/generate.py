@@ -62,8 +62,8 @@ NOTES = {
     "Release.linux_x86_64": "the same for Linux, for tests on this machine; such a release is no artifact",
     "LinuxSlice.sources": "in order of preference",
     "Slice.needs": "version by name of the components that it is built with",
-    "Slice.carries": "version by name of the components that a package may hold beside it without its being linked to them; "
-    "such a package asks for the newer minimum macOS of both",
+    "Slice.carries": "version by name of the components that a package may hold without its being linked to them; the "
+    "minimum macOS of such a package is the newest of all",
     "Recipe.build": "how it is compiled; a component has either this or sources",
     "Recipe.packages": "the artifacts that are made of the stage",
     "Recipe.test": "how `macbuild test` tests it",

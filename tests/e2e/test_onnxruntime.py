@@ -109,11 +109,10 @@ def test_the_manifest_tells_the_minimum_of_what_is_inside(dist: Path) -> None:
     for arch, minimum in (("arm64", "14.0"), ("x86_64", "13.4"), ("universal2", "14.0")):
         tarball, made = artifacts[f"{ONNXRUNTIME}-{arch}.tar.gz"], artifacts[wheel("onnxruntime", arch)]
         assert (tarball["minimum_macos"], made["minimum_macos"]) == (minimum, "11.0")
-        sources = {source["file"] for source in tarball["sources"]}
-        slices = ("arm64", "x86_64") if arch == "universal2" else (arch,)
-        assert len(sources) == len(slices)
-        assert all(any(INSIDE[each] in source for source in sources) for each in slices)
-        assert made["sources"] == []
+        releases = [INSIDE[each] for each in (("arm64", "x86_64") if arch == "universal2" else (arch,))]
+        own, *others = sorted((source["file"] for source in tarball["sources"]), key=lambda file: file.endswith(".whl"))
+        assert sorted(file.split("-")[1] for file in others) == sorted(releases)
+        assert [own] == [source["file"] for source in made["sources"]] == ["recipes/onnxruntime_backend"]
 
 
 @pytest.mark.parametrize("arch", ARTIFACTS)
@@ -174,11 +173,11 @@ def test_the_installed_wheel_reaches_the_library_of_each_release_that_it_serves(
     assert known == ([] if release in NO_COREML_BY_NAME else options)
 
 
-def test_the_command_passes_all_cases_in_the_real_server(macbuild: Macbuild) -> None:
+def test_the_command_passes_at_least_1000_cases_in_the_real_server(macbuild: Macbuild) -> None:
     answer = macbuild("test", "onnxruntime_backend", "--", "-q", "-p", "no:cacheprovider")
     passed = re.search(r"(\d+) passed", answer.stdout)
     assert passed is not None
-    assert int(passed[1]) >= 400
+    assert int(passed[1]) >= 1000
     assert not re.search(r"failed|skipped|xfailed|error", answer.stdout.splitlines()[-1])
 
 

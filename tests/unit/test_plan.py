@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from macbuild.errors import ConfigError, LockError, PlanError, UnreachableError, UsageError
-from macbuild.plan import ArtifactPlan, Plan, Request
+from macbuild.plan import ArtifactPlan, AuditSpec, PackSpec, Plan, Request
 from macbuild.store import digest
 from tests.sample import Sample, files, tarball
 
@@ -357,3 +357,20 @@ class TestCarries:
         plug.write()
         with pytest.raises(PlanError, match=r"2\.0"):
             self.plan(plug)
+
+    def test_what_is_needed_is_refused_where_what_is_carried_is_not(self, plug: Sample) -> None:
+        part = plug.recipes["plug"]["releases"][0]["arm64"]
+        part["needs"] = part.pop("carries")
+        plug.write()
+        with pytest.raises(PlanError, match=r"needs alpha 1\.0, which needs macOS 14\.0"):
+            self.plan(plug)
+
+    def test_the_audit_and_the_manifest_know_what_is_carried(self, plug: Sample) -> None:
+        plan = plug.plan("plug", toolchain="zig", arch="universal2")
+        specs = {name.rpartition("/")[2]: step.spec for name, step in plan.steps.items()}
+        for kind, minimum, archs in (("tarball", "14.0", ["x86_64", "arm64"]), ("wheel", "11.0", [])):
+            audit, pack = specs[f"audit {kind}"], specs[f"pack {kind}"]
+            assert isinstance(audit, AuditSpec)
+            assert isinstance(pack, PackSpec)
+            assert [audit.target.deployment, pack.target.deployment] == [minimum, minimum]
+            assert [source.ref.id for source in pack.sources] == [f"alpha 1.0 {arch} local" for arch in archs]

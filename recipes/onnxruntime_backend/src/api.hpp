@@ -80,7 +80,7 @@ struct OrtApiBase {
     const char* (*GetVersionString)() noexcept;
 };
 
-// The version of the table that is asked for: ONNX Runtime 1.20, the first to take CoreML by name with string options.
+// The version of the table that is asked for: that of ONNX Runtime 1.20, the oldest that the tests run with.
 constexpr std::uint32_t api_version = 20;
 // The first version whose table has the entries of ONNX_BACKEND_LATER_API.
 constexpr std::uint32_t later_api_version = 24;

@@ -203,7 +203,9 @@ private:
                                  " and gave " + backend_kit::shape_text(shape);
         const Declared before = state.exchange(Declared::untrue);
         if (before != Declared::untrue) backend_kit::log_warning(text + "; it is copied from now on");
-        if (bound.target != nullptr) again_ = text;
+        if (bound.target == nullptr) return;
+        const Dims given = given_shape(shape, shared_.plan.outputs[bound.index]);
+        lie_ = fits(config_.outputs[bound.index], given) ? text + "; send the request again, it will be served" : text;
     }
 
     // What went wrong may come of an output with another shape than the model declares: a run without any output bound
@@ -219,9 +221,7 @@ private:
     }
 
     void deliver() {
-        if (!again_.empty()) {
-            throw backend_kit::unavailable(again_ + "; send the request again, it will be served");
-        }
+        if (!lie_.empty()) throw backend_kit::unavailable(lie_);
         for (std::size_t number = 0; number < results_.size(); ++number) {
             const Bound& bound = bound_[number];
             if (!bound.placed) scatter(bound, results_[number].get());
@@ -272,7 +272,7 @@ private:
     std::vector<Dims> input_shapes_;
     std::vector<Bound> bound_;
     std::vector<Value> results_;  // one for each of bound_
-    std::string again_;           // why the request has to be sent again
+    std::string lie_;             // of the model, about an output that has a place in the response
 };
 
 OnnxInstance::OnnxInstance(Shared& shared, std::shared_ptr<Session> session, const Settings& settings)

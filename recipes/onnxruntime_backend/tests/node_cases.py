@@ -204,12 +204,13 @@ PAGE = """# Conformance
 <!-- Written by the tests of the backend; the command is below. -->
 
 The ONNX standard brings a test for each operator in each of its variants: a model, inputs, and the outputs that the
-standard expects. The tests of the ONNX Runtime backend take every one of them to a real `tritonserver`, without a
-config.pbtxt, so that the backend completes it, and ask over HTTP and over gRPC. The answer is compared by the
-standard's own rule (`onnx.backend.test.runner`: relative tolerance {rtol:g}, absolute tolerance {atol:g}).
+standard expects. The tests of the ONNX Runtime backend take each case that ONNX Runtime itself passes to a real
+`tritonserver`, without a config.pbtxt, so that the backend completes it. They ask over HTTP and over gRPC, twice: the
+backend copies the first answer of a model and computes later ones in the response's memory. Each answer is compared by
+the standard's own rule (`onnx.backend.test.runner`: relative tolerance {rtol:g}, absolute tolerance {atol:g}).
 
 ```console
-CONFORMANCE_PAGE=docs/conformance.md macbuild test onnxruntime_backend -- -k nodes
+CONFORMANCE_PAGE=docs/conformance.md macbuild test onnxruntime_backend -- -k test_nodes
 ```
 
 This command writes the page. It runs each case by ONNX Runtime in a Python process first: what ONNX Runtime itself
@@ -237,9 +238,10 @@ def page(passed: int) -> str:
     for outcome in Outcome:
         reasons = Counter(_short(verdict.reason) for verdict in found if verdict.outcome == outcome)
         if reasons and outcome != Outcome.PASSED:
-            figures.append((outcome.value, reasons.total()))
+            figures.append((outcome.value, sum(reasons.values())))
             rows = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-            sections.append(f"## {outcome.value}\n\n" + _table("reason", [(f"`{text}`", n) for text, n in rows]))
+            title = outcome.value[0].upper() + outcome.value[1:]
+            sections.append(f"## {title}\n\n" + _table("reason", [(f"`{text}`", n) for text, n in rows]))
     compared = sum(verdict.outcome == Outcome.PASSED for verdict in found)
     figures += [("compared through the server", compared), ("passed through the server", passed)]
     head = PAGE.format(version=onnxruntime.__version__, rtol=case.rtol, atol=case.atol, figures=_table("what", figures))

@@ -1,25 +1,30 @@
-"""Models for the tests of configuration and options, each as the bytes of its file, and configurations for them."""
+"""Models for the tests of configuration and options, each as the bytes of its file, and what these tests share."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from backend_testing.repository import File, Port
 from backend_testing.repository import config as any_config
 from backend_testing.server import Service
+from backend_testing.wire import Client, same
 from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper, parser, save_model
 
 __all__ = [
     "DOUBLING",
     "HEADER",
+    "NOTHING",
     "RANKLESS",
+    "ROWS",
     "SPREADING",
     "TWICE",
+    "X",
     "bundled",
     "config",
     "heavy",
@@ -28,6 +33,8 @@ __all__ = [
     "parsed",
     "ports",
     "removed",
+    "serve",
+    "times",
     "weighted",
 ]
 
@@ -36,6 +43,14 @@ HEADER = 'ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]'
 
 config = partial(any_config, "onnxruntime")
 """A config.pbtxt for the backend: inputs, outputs, `batch`, `extra`."""
+
+
+NOTHING = 'backend: "onnxruntime"\n'
+"""A config.pbtxt that leaves everything to completion."""
+
+X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
+ROWS = ([Port("x", "FP32", [4])], [Port("y", "FP32", [4])])
+"""Two rows of four, and the ports of a model of such rows."""
 
 
 def parsed(inputs: str, outputs: str, body: str, header: str = HEADER) -> ModelProto:
@@ -115,10 +130,9 @@ def ladder() -> bytes:
 def bundled(weights: NDArray[np.float32], name: str = "model.onnx") -> Callable[[Path], None]:
     """Return what makes a folder with a model that multiplies by weights and the file of these."""
 
-    made = parsed(f"float[n,{weights.size}] x", f"float[n,{weights.size}] y", "y = Mul(x, weight)")
-    made.graph.initializer.append(numpy_helper.from_array(weights, "weight"))
-
     def write(folder: Path) -> None:
+        made = parsed(f"float[n,{weights.size}] x", f"float[n,{weights.size}] y", "y = Mul(x, weight)")
+        made.graph.initializer.append(numpy_helper.from_array(weights, "weight"))
         folder.mkdir(exist_ok=True)
         save_model(made, folder / name, save_as_external_data=True, location="weights.bin", size_threshold=0)
 
@@ -137,3 +151,15 @@ def removed(service: Service, name: str) -> None:
     while f"successfully unloaded '{name}'" not in service.log():
         assert time.monotonic() < end, f"{name} is not removed after 10 s"
         time.sleep(0.02)
+
+
+def serve(service: Service, name: str, files: Mapping[str, File] | bytes, text: str | None = NOTHING) -> None:
+    """Write and load a model."""
+    paths = {"1/model.onnx": files} if isinstance(files, bytes) else files
+    service.repository.add(name, paths, text)
+    service.load(name)
+
+
+def times(client: Client, name: str, weight: float, version: str = "") -> bool:
+    """Whether a model multiplies by a weight."""
+    return same(client.infer(name, {"x": X}, version=version)["y"], X * np.float32(weight))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,19 +52,6 @@ def squares(request: dict[str, Value]) -> Value:
     return (request["x"] ** 2).astype(np.float32)
 
 
-def settled(client: Client, model: str, expected: tuple[int, int]) -> tuple[tuple[int, int], int]:
-    """Return the rows answered and requests failed once they are as expected, and how many executions that took.
-
-    The server counts a request after it has answered it.
-    """
-    end = time.monotonic() + 5
-    while True:
-        answered, executions, failed = client.counts(model)
-        if (answered, failed) == expected or time.monotonic() > end:
-            return (answered, failed), executions
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_concurrent_requests_run_as_batches_and_each_gets_its_rows(service: Service, protocol: str) -> None:
     name = f"gathered_{protocol}"
@@ -74,9 +60,9 @@ def test_concurrent_requests_run_as_batches_and_each_gets_its_rows(service: Serv
     for request, answer in zip(requests, together(service, protocol, name, requests), strict=True):
         assert isinstance(answer, dict), answer
         assert same(answer["y"], squares(request))
-    expected = sum(len(request["x"]) for request in requests), 0
-    counted, executions = settled(service.client(), name, expected)
-    assert counted == expected
+    expected = sum(len(request["x"]) for request in requests)
+    answered, executions, failed = service.client().counts(name, expected)
+    assert (answered, failed) == (expected, 0)
     assert executions < MANY / 2
 
 
@@ -97,7 +83,8 @@ def test_bad_requests_in_a_batch_fail_alone(service: Service, protocol: str) -> 
             assert same(answer["y"], squares(request))
     good = sum(len(request["x"]) for index, request in enumerate(requests) if index % 5)
     expected = good, len(requests[::5])
-    assert settled(service.client(), name, expected)[0] == expected
+    answered, _, failed = service.client().counts(name, *expected)
+    assert (answered, failed) == expected
 
 
 def test_requests_of_different_widths_are_answered_each_for_itself(service: Service) -> None:
@@ -164,7 +151,7 @@ def test_requests_of_a_batch_that_want_different_outputs_get_these(service: Serv
             }
             assert all(same(value, expected[name]) for name, value in answer.items())
     rows_in_all = sum(1 + index % 3 for index in range(24))
-    assert settled(client, name, (rows_in_all, 0))[1] < 24
+    assert client.counts(name, rows_in_all)[1] < 24
 
 
 @pytest.mark.parametrize("size", [1, 7, 8])
@@ -173,7 +160,7 @@ def test_a_batch_of_the_client_is_answered_as_one(service: Service, client: Clie
     serve_squares(service, name, extra="", batch=8)
     request = rows(size)[0]
     assert same(client.infer(name, request)["y"], squares(request))
-    assert settled(client, name, (size, 0)) == ((size, 0), 1)
+    assert client.counts(name, size) == (size, 1, 0)
 
 
 def test_a_batch_that_is_too_large_is_an_error_and_the_next_is_served(service: Service, client: Client) -> None:
@@ -229,7 +216,7 @@ def test_texts_are_split_among_the_requests_of_a_batch(service: Service, client:
         assert isinstance(answer, dict), answer
         words = request["words"]
         assert same(answer["loud"], texts([word + b"!" for word in words.reshape(-1)], *words.shape))
-    assert settled(client, name, (sum(sizes), 0))[1] < len(sizes)
+    assert client.counts(name, sum(sizes))[1] < len(sizes)
 
 
 def test_a_batch_of_no_rows_gives_no_rows_or_an_error_of_the_server(service: Service, client: Client) -> None:

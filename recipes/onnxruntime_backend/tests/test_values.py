@@ -19,6 +19,8 @@ Request: TypeAlias = Mapping[str, Value]
 # What ONNX Runtime's Python interface does not take is compared with numpy.
 WITHOUT_PYTHON = ("BF16", "BYTES")
 PLANE = (-1, -1)
+# By itself the server makes two instances for a backend of this name.
+ONE = "instance_group { kind: KIND_CPU count: 1 }"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Sample:
     def serve(self, service: Service) -> None:
         """Write and load the model once."""
         if self.name not in service.loaded:
-            text = config("onnxruntime", self.inputs, self.outputs, batch=self.batch)
+            text = config("onnxruntime", self.inputs, self.outputs, batch=self.batch, extra=ONE)
             service.repository.add(self.name, {"1/model.onnx": self.model}, text)
             service.load(self.name)
 
@@ -286,10 +288,12 @@ def test_the_server_answers_what_onnx_runtime_answers(
     sample.serve(service)
     request = sample.requests[index]
     expected = sample.expected(request)
-    found = client.infer(sample.name, request)
-    assert set(found) == {each.name for each in sample.outputs}
-    for name in found:
-        assert same(found[name], expected[name]), f"{name}: {found[name]} is not {expected[name]}"
+    # The first time outputs are copied; then they are computed into the response, if the model tells their shape.
+    for _ in range(2):
+        found = client.infer(sample.name, request)
+        assert set(found) == {each.name for each in sample.outputs}
+        for name in found:
+            assert same(found[name], expected[name]), f"{name}: {found[name]} is not {expected[name]}"
 
 
 @pytest.mark.parametrize("wanted", [["sums"], ["above", "more"], ["one"]], ids=" ".join)

@@ -14,9 +14,8 @@ from backend_testing.wire import TYPES, Client, InferenceServerException, Value,
 from conftest import LEAKS, assemble
 from libraries import LINUX_VERSIONS, TOO_OLD, linux_library
 from models import elementwise, identity, joined, kept, lookup, network, numbers, passed_through, shouted
-from option_models import DOUBLING, RANKLESS, SPREADING, config, heavy, model, removed
+from option_models import DOUBLING, NOTHING, RANKLESS, SPREADING, X, config, heavy, model, removed
 
-X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
 PLANE = (-1, -1)
 
 
@@ -29,7 +28,7 @@ def each(request: pytest.FixtureRequest, start_service: Callable[..., Service]) 
     return service
 
 
-def put(service: Service, name: str, file: bytes, text: str = 'backend: "onnxruntime"') -> Client:
+def put(service: Service, name: str, file: bytes, text: str = NOTHING) -> Client:
     """Write and load a model once, and return a connection."""
     if name not in service.loaded:
         service.repository.add(name, {"1/model.onnx": file}, text)
@@ -159,7 +158,7 @@ def test_options_are_taken(each: Service, tmp_path: Path) -> None:
         "profile_file_prefix": str(tmp_path / "p"),
     }
     extra = "\noptimization { graph { level: 1 } } instance_group { kind: KIND_CPU count: 2 }\n"
-    client = put(each, "options", SPREADING, 'backend: "onnxruntime"' + extra + parameters(values))
+    client = put(each, "options", SPREADING, NOTHING + extra + parameters(values))
     answer = client.infer("options", {"x": np.ones(1, np.float32), "count": np.array([1000])})
     assert same(answer["y"], np.array([-1000], np.float32))
     removed(each, "options")
@@ -167,17 +166,17 @@ def test_options_are_taken(each: Service, tmp_path: Path) -> None:
 
 
 def test_a_bad_session_entry_is_refused_in_the_librarys_words(each: Service) -> None:
-    text = 'backend: "onnxruntime"\n' + parameters({"session.load_model_format": "ORT"})
+    text = NOTHING + parameters({"session.load_model_format": "ORT"})
     each.repository.add("bad_entry", {"1/model.onnx": DOUBLING}, text)
     assert "ORT model verification failed" in each.refusal("bad_entry")
 
 
 def test_providers_are_listed_and_their_nodes_counted(each: Service) -> None:
     entry = 'optimization { execution_accelerators { cpu_execution_accelerator: [ { name: "%s" } ] } }'
-    put(each, "azure", DOUBLING, 'backend: "onnxruntime"\n' + entry % "azure")
+    put(each, "azure", DOUBLING, NOTHING + entry % "azure")
     first, *_ = re.findall(r"model azure: nodes on ([^\n\"]*)", each.log())
     assert sorted(first.split(", ")) == ["AzureExecutionProvider: 0", "CPUExecutionProvider: 1"]
-    each.repository.add("coreml", {"1/model.onnx": DOUBLING}, 'backend: "onnxruntime"\n' + entry % "coreml")
+    each.repository.add("coreml", {"1/model.onnx": DOUBLING}, NOTHING + entry % "coreml")
     assert "has no execution provider 'coreml'; available: azure, cpu" in each.refusal("coreml")
 
 
@@ -186,7 +185,7 @@ def test_a_library_that_is_too_old_is_refused_with_its_place(
 ) -> None:
     folder = assemble(tmp_path_factory.mktemp("backends"), linux_library(TOO_OLD))
     with running(tmp_path, backends=folder, suppressions=LEAKS) as service:
-        service.repository.add("m", {"1/model.onnx": DOUBLING}, 'backend: "onnxruntime"')
+        service.repository.add("m", {"1/model.onnx": DOUBLING}, NOTHING)
         refusal = service.refusal("m")
         place = f"{folder}/onnxruntime/libonnxruntime.so.{TOO_OLD}"
         words = f"{place}: ONNX Runtime {TOO_OLD} has not the version 20 of the API"
@@ -200,7 +199,7 @@ def test_without_a_library_the_error_names_the_folders(tmp_path: Path, backends:
     name = "libtriton_onnxruntime.so"
     (folder / name).write_bytes((backends() / "onnxruntime" / name).read_bytes())
     with running(tmp_path, backends=folder.parent, suppressions=LEAKS) as service:
-        service.repository.add("m", {"1/model.onnx": DOUBLING}, 'backend: "onnxruntime"')
+        service.repository.add("m", {"1/model.onnx": DOUBLING}, NOTHING)
         refusal = service.refusal("m")
         assert "libonnxruntime" in refusal
         assert str(folder) in refusal

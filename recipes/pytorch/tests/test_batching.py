@@ -44,8 +44,9 @@ def test_concurrent_requests_run_as_batches_and_each_gets_its_rows(service: Serv
     for request, answer in zip(requests, together(service, protocol, name, requests), strict=True):
         assert isinstance(answer, dict), answer
         assert same(answer["sum"], scripted("RowSums")(request["x"]))
-    answered, executions, failed = service.client().counts(name)
-    assert (answered, failed) == (sum(len(request["x"]) for request in requests), 0)
+    expected = sum(len(request["x"]) for request in requests)
+    answered, executions, failed = service.client().counts(name, expected)
+    assert (answered, failed) == (expected, 0)
     assert executions < MANY / 2
 
 
@@ -66,9 +67,9 @@ def test_bad_requests_in_a_batch_fail_alone(service: Service, protocol: str) -> 
         else:
             assert isinstance(answer, dict), answer
             assert same(answer["sum"], scripted("RowSums")(request["x"]))
-    answered, _, failed = service.client().counts(name)
-    assert failed == len(requests[::5])
-    assert answered == sum(len(request["x"]) for index, request in enumerate(requests) if index % 5)
+    expected = sum(len(request["x"]) for index, request in enumerate(requests) if index % 5)
+    answered, _, failed = service.client().counts(name, expected, len(requests[::5]))
+    assert (answered, failed) == (expected, len(requests[::5]))
 
 
 def test_requests_of_different_widths_are_answered_each_for_itself(service: Service) -> None:
@@ -183,7 +184,7 @@ def test_a_batch_that_fails_after_its_first_output_is_answered_one_by_one(servic
     requests: list[dict[str, Value]] = [{"x": torch.full([2, 2], float(index))} for index in range(7)]
     requests.insert(3, {"x": -torch.ones(2, 2)})
     answers = together(service, client.protocol, name, requests)
-    answered, executions, failed = client.counts(name)
+    answered, executions, failed = client.counts(name, 14, 1)
     assert (answered, executions, failed) == (14, 7, 1), "the bad request was not in the batch of the others"
     for request, answer in zip(requests, answers, strict=True):
         x = request["x"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -36,6 +37,9 @@ TYPES: dict[str, np.dtype[Any]] = {
 """Triton's types with the type of numpy that stands for each."""
 
 NAMES = {dtype: name for name, dtype in TYPES.items()}
+
+_PATIENCE = 10.0
+"""Seconds until the server must have counted what it has answered."""
 
 
 def texts(words: Sequence[str | bytes], *shape: int) -> Value:
@@ -154,8 +158,16 @@ class Client:
             return dict(self.raw.get_inference_statistics(model)["model_stats"][0])
         return dict(self.raw.get_inference_statistics(model, as_json=True)["model_stats"][0])
 
-    def counts(self, model: str) -> tuple[int, int, int]:
-        """Return how many rows were answered, how many executions that took, and how many requests failed."""
-        found = self.statistics(model)
-        failed = found["inference_stats"].get("fail", {}).get("count", 0)
-        return int(found.get("inference_count", 0)), int(found.get("execution_count", 0)), int(failed)
+    def counts(self, model: str, rows: int = 0, failures: int = 0) -> tuple[int, int, int]:
+        """Return how many rows were answered, how many executions that took, and how many requests failed.
+
+        A request is answered before it is counted, so this waits until there are as many as expected, but not for long.
+        """
+        end = time.monotonic() + _PATIENCE
+        while True:
+            found = self.statistics(model)
+            failed = int(found["inference_stats"].get("fail", {}).get("count", 0))
+            answered = int(found.get("inference_count", 0))
+            if (answered >= rows and failed >= failures) or time.monotonic() > end:
+                return answered, int(found.get("execution_count", 0)), failed
+            time.sleep(0.02)

@@ -40,6 +40,13 @@ Function* entry(std::size_t position) {
     return reinterpret_cast<Function*>(static_cast<const void* const*>(table)[position]);
 }
 
+// ONNX Runtime unloads the library behind the last session that uses it.
+struct Farewell {
+    ~Farewell() {
+        if (domain != nullptr) entry<void(OrtCustomOpDomain*)>(101)(domain);
+    }
+} farewell;
+
 void compute(void*, OrtKernelContext* context) {
     const Api api(table, nullptr);
     const auto get_input = entry<OrtStatus*(const OrtKernelContext*, std::size_t, const OrtValue**)>(90);
