@@ -1,4 +1,4 @@
-// A library with one operator of its own, `macbuild.test.Twice` (FP32, y = 2 x), as users give to `op_library_filename`.
+// A library with an operator of its own, `macbuild.test.Twice` (FP32, y = 2 x), as users name in op_library_filename.
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
