@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from macbuild.run import build
 
 __all__ = ["Suite", "prepare_tests"]
 
+_GRACE = 60.0
+"""Seconds for interrupted tests to end by themselves."""
+
 _RUNTIMES = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
 
 
@@ -34,8 +38,18 @@ class Suite:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Run it; what it prints goes to where macbuild's output does. A failure is a `TestsFailedError`."""
-        code = subprocess.run(self.command, env={**os.environ, **self.environ}, check=False).returncode
+        """Run it; what it prints goes to where macbuild's output does. A failure is a `TestsFailedError`.
+
+        An interrupt reaches it from the terminal too, and it has time to end the servers that it has started.
+        """
+        with subprocess.Popen(self.command, env={**os.environ, **self.environ}) as child:
+            try:
+                code = child.wait()
+            except KeyboardInterrupt:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(_GRACE)
+                child.terminate()
+                raise
         if code != 0:
             program = " ".join(self.command[:3]) if self.command[0] == sys.executable else Path(self.command[0]).name
             raise TestsFailedError(f"{program} ended with {code}", where=self.component, hint="what failed is above")

@@ -1,5 +1,5 @@
-// Finds and loads ONNX Runtime. The backend is not linked to it: every release has its full version in its file name
-// and install name, so a link would bind to one of them.
+// Finds and loads ONNX Runtime. The backend is not linked to it: each release has its full version in its file name, and
+// most have it in their install name, so a link would bind to one of them.
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -76,14 +75,6 @@ def requests(network: Network, first: int) -> Iterator[dict[str, Array]]:
             yield network.request(1 + seed % 2, length, seed)
 
 
-def counted(service: Service, model: str, rows: int) -> tuple[int, int, int]:
-    """Return the server's counts when it has so many rows: an answer is sent before it is counted."""
-    end = time.monotonic() + 10
-    while (counts := service.client().counts(model))[0] < rows and time.monotonic() < end:
-        time.sleep(0.05)
-    return counts
-
-
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_requests_that_are_batched_get_their_own_rows(service: Service, served: Served, protocol: str) -> None:
     network = served.network
@@ -96,7 +87,7 @@ def test_requests_that_are_batched_get_their_own_rows(service: Service, served: 
         finally:
             own.close()
 
-    before = counted(service, network.name, served.rows)
+    before = service.client().counts(network.name, served.rows)
     served.rows += sum(len(next(iter(request.values()))) for mine in crowd for request in mine)
     with ThreadPoolExecutor(CLIENTS) as pool:
         answers = list(pool.map(ask, crowd))
@@ -106,7 +97,7 @@ def test_requests_that_are_batched_get_their_own_rows(service: Service, served: 
             for name, array in served.expected(request).items():
                 # A batch of another size may get another kernel; other rows differ a hundred times more.
                 np.testing.assert_allclose(answer[name], array, rtol=1e-5, atol=1e-5)
-    after = counted(service, network.name, served.rows)
+    after = service.client().counts(network.name, served.rows)
     assert after[0] == served.rows
     assert after[1] - before[1] < CLIENTS * REQUESTS
     assert after[2] == before[2]

@@ -32,8 +32,22 @@ __all__ = ["Service", "library", "preload", "running", "start", "variable"]
 
 # glibc's dlerror(), called by the server for optional functions of a backend, unlocks the lock of the locale once too
 # often under AddressSanitizer; a library of the server then waits for it for ever in a destructor, before leaks are
-# looked for. It can do without.
-_NO_FREELOCALE = "void freelocale(void *locale) { (void)locale; }\n"
+# looked for. It can do without. So can std::locale, which waits there too, of locales other than "C": it is told that
+# there are no others.
+_NO_LOCALES = """\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <locale.h>
+#include <string.h>
+typedef locale_t make(int, const char *, locale_t);
+void freelocale(locale_t locale) { (void)locale; }
+locale_t __newlocale(int mask, const char *name, locale_t base) {
+    if (strcmp(name, "C") == 0) return ((make *)dlsym(RTLD_NEXT, "__newlocale"))(mask, name, base);
+    errno = ENOENT;
+    return 0;
+}
+"""
 # The HTTP server's note on an output buffer, when the output has no bytes: it is never released.
 _SERVER_LEAKS = "leak:HTTPAPIServer::InferResponseAlloc\n"
 
@@ -98,7 +112,7 @@ def start(
         leaks = log.with_name("leaks.supp")
         leaks.write_text(_SERVER_LEAKS + (suppressions.read_text(encoding="utf-8") if suppressions else ""), "utf-8")
         variables |= _sanitizer_options(leaks)
-        libraries.append(library(_NO_FREELOCALE, log.with_name("libnofreelocale.so")))
+        libraries.append(library(_NO_LOCALES, log.with_name("libnolocales.so")))
     return Server(
         Path(variable("MACBUILD_TEST_SERVER")),
         repository,
