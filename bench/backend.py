@@ -45,7 +45,6 @@ DIRECT = "direct"
 ENVIRON = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 BUDGETS = {"small": 0.5, "large": 1.0}
 _SMALL_REQUESTS = 400
-_SMALL_CALLS = 4000
 _TITLES = {"ours": "this backend", "empty": "empty backend", "python": "Triton's Python backend"}
 
 
@@ -77,14 +76,9 @@ class Series:
         return [statistics.fmean(segment.latencies) for segment in self.segments]
 
     @property
-    def throughputs(self) -> list[float]:
-        """Requests a second of each round."""
-        return [len(segment.latencies) / segment.seconds for segment in self.segments]
-
-    @property
     def throughput(self) -> float:
         """Requests a second, the median of the rounds."""
-        return statistics.median(self.throughputs)
+        return statistics.median(len(segment.latencies) / segment.seconds for segment in self.segments)
 
     def added(self, empty: Series) -> float:
         """Median latency more than the empty backend's: the median of the rounds' differences, in seconds."""
@@ -124,7 +118,8 @@ class Report:
         ]
         for (model, clients, name), each in self.series.items():
             cells = [model, str(clients), self._title(name), duration(each.median), duration(each.p95)]
-            lines.append(f"| {' | '.join(cells)} | {each.throughput:.0f} |")
+            rate = "" if name == DIRECT else f"{each.throughput:.0f}"  # that of a direct call follows from its pauses
+            lines.append(f"| {' | '.join(cells)} | {rate} |")
         lines += [
             "",
             f"| model, 1 client | {self._title(DIRECT)} | added by this backend | more | share |",
@@ -138,15 +133,9 @@ class Report:
         return "\n".join(lines)
 
     def _least(self, network: Network, clients: int) -> float:
-        """Return what a request took if nothing were added to the server and the call, in seconds.
-
-        With more callers than processors a caller waits for a processor between calls, which the median of the calls
-        does not show: how many callers there are, divided by the calls a second, is how long each has one under way.
-        """
+        """Return what a request took if nothing were added to the server and the call, in seconds."""
         call, empty = (self.series[network.name, clients, name] for name in (DIRECT, "empty"))
-        return statistics.median(
-            clients / rate + mean for rate, mean in zip(call.throughputs, empty.means, strict=True)
-        )
+        return statistics.median(one + other for one, other in zip(call.means, empty.means, strict=True))
 
     def _title(self, name: str) -> str:
         return _TITLES.get(name, f"direct call of {self.subject.runtime}")
@@ -212,8 +201,8 @@ def _add(models: Path, network: Network, subject: Subject, python: PythonBackend
 
 
 @contextmanager
-def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[int, int], Segment]]:
-    """Yield a function that has so many threads of another process call the runtime so many times together."""
+def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[int, int, float], Segment]]:
+    """Yield a function that has so many threads call the runtime so many times, each after a pause (seconds)."""
     command = [str(program), str(model), "1", *map(str, network.input)]
     environ = {**os.environ, **ENVIRON}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
@@ -221,8 +210,8 @@ def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[
         assert process.stdout is not None
         source, target = process.stdout, process.stdin
 
-        def call(callers: int, count: int) -> Segment:
-            target.write(f"{callers} {count}\n")
+        def call(callers: int, count: int, pause: float) -> Segment:
+            target.write(f"{callers} {count} {round(pause * 1e9)}\n")
             target.flush()
             seconds, *latencies = (int(word) / 1e9 for word in source.readline().split())
             return Segment(latencies, seconds)
@@ -235,7 +224,7 @@ def _measure(
     network: Network,
     address: str,
     reference: Tensor,
-    direct: Callable[[int, int], Segment],
+    direct: Callable[[int, int, float], Segment],
     rounds: int,
     report: Report,
 ) -> None:
@@ -246,18 +235,21 @@ def _measure(
         for name in BACKENDS
     }
     small = network.name == "small"
-    direct(1, _SMALL_CALLS if small else 4)
+    direct(1, _SMALL_REQUESTS if small else 4, 0)
     for clients in CLIENTS:
         count = _SMALL_REQUESTS if small else max(4, 2 * clients)
         with connect(address, clients) as client:
+            pause = 0.0
             for name in BACKENDS:
-                body = client.run(message[name], max(20, clients)).body
-                _check(body, reference if name != "empty" else torch.zeros_like(reference))
+                first = client.run(message[name], max(20, clients))
+                _check(first.body, reference if name != "empty" else torch.zeros_like(reference))
+                if name == "empty":
+                    pause = statistics.median(first.latencies)
             turns: dict[str, Callable[[], Segment]] = {
                 name: partial(client.run, message[name], count) for name in BACKENDS
             }
             if small or clients == 1:  # one instance runs the large model in turns, callers without it would not
-                turns[DIRECT] = partial(direct, clients, _SMALL_CALLS if small else count)
+                turns[DIRECT] = partial(direct, clients, count, pause)
             every = {name: report.series.setdefault((network.name, clients, name), Series()) for name in turns}
             # A drift of the machine's speed shows most where an answer takes long: turns are short and many there.
             for turn in range(rounds * (4 if small else max(1, 4 // clients))):

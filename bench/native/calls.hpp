@@ -20,9 +20,9 @@ inline std::vector<std::int64_t> shape_of(int count, char** words, int first) {
     return shape;
 }
 
-// For each pair of numbers "CALLERS CALLS" on standard input: that many threads, started together, share the calls.
-// Prints the nanoseconds from the first start to the last end, and then those of each call, on one line. `make_call()`
-// is asked in each thread for the function to call.
+// For each three numbers "CALLERS CALLS PAUSE" on standard input: that many threads, started together, share the calls,
+// and each sleeps PAUSE nanoseconds before a call. Prints the nanoseconds from the first start to the last end, and then
+// those of each call, on one line. `make_call()` is asked in each thread for the function to call.
 template <typename MakeCall>
 void answer(MakeCall make_call) {
     using Clock = std::chrono::steady_clock;
@@ -33,7 +33,8 @@ void answer(MakeCall make_call) {
     };
     std::size_t callers = 0;
     std::size_t calls = 0;
-    while (std::cin >> callers >> calls) {
+    std::int64_t pause = 0;
+    while (std::cin >> callers >> calls >> pause) {
         std::vector<std::vector<Span>> spans(callers, std::vector<Span>(calls / callers));
         std::latch ready(static_cast<std::ptrdiff_t>(callers));
         std::vector<std::thread> threads;
@@ -43,6 +44,7 @@ void answer(MakeCall make_call) {
                 call();
                 ready.arrive_and_wait();
                 for (Span& span : mine) {
+                    std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
                     span.start = Clock::now();
                     call();
                     span.end = Clock::now();
