@@ -1,7 +1,8 @@
 """Our backends in a real server, each against Triton's Python backend with the same model files.
 
 All is measured in one run of one server. A third backend that computes nothing shows what the server and the client
-cost; what a backend adds to its latency is counted. A program without a server shows what the runtime itself costs.
+cost; what a backend adds to its latency is counted. A fourth makes a bare call of the runtime besides, with tensors of
+its own: nothing can serve a model in less. A program without a server shows what the runtime itself costs.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ __all__ = ["Report", "measure"]
 
 CLIENTS = (1, 4, 16)
 BACKENDS = ("ours", "empty", "python")
+CALLING = "calling"
 DIRECT = "direct"
 # The same for the server, the stub of the Python backend and the direct calls: LibTorch in all three looks here, ONNX
 # Runtime is told by options of the session.
 ENVIRON = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 BUDGETS = {"small": 0.5, "large": 1.0}
+# Of the latency of an empty backend that makes the bare call in process, small model.
+IN_PROCESS = 1.1
 _SMALL_REQUESTS = 400
 _TITLES = {"ours": "this backend", "empty": "empty backend", "python": "Triton's Python backend"}
 
@@ -87,7 +91,7 @@ class Series:
 
 @dataclass
 class Report:
-    """All series of a backend by network, number of clients, and what answered: ours, empty, python or direct."""
+    """All series of a backend by network, clients, and what answered: ours, empty, python, calling or direct."""
 
     subject: Subject
     series: dict[tuple[str, int, str], Series] = field(default_factory=dict)
@@ -99,10 +103,10 @@ class Report:
             for clients in CLIENTS:
                 ours, empty, other = (self.series[network.name, clients, name] for name in BACKENDS)
                 title = f"{network.name} model, {clients} client{'s' if clients > 1 else ''}"
-                if network.name == "small" and self.subject.in_process:
-                    mean, least = statistics.median(ours.means), self._least(network, clients)
-                    against = f"{self._title(DIRECT)} + {_TITLES['empty']}"
-                    rows.append(Row(f"{title}: mean latency", against, mean, least, self.subject.in_process))
+                if network.name == "small" and self.subject.calling:
+                    least = self.series[network.name, clients, CALLING]
+                    means = statistics.median(ours.means), statistics.median(least.means)
+                    rows.append(Row(f"{title}: mean latency", self._title(CALLING), *means, IN_PROCESS))
                 times = ours.added(empty), other.added(empty)
                 rows.append(Row(f"{title}: latency added", _TITLES["python"], *times, BUDGETS[network.name]))
             ours, other = (self.series[network.name, CLIENTS[-1], name] for name in ("ours", "python"))
@@ -132,13 +136,10 @@ class Report:
             lines.append(f"| {network.name} | {duration(direct)} | {duration(added)} | {more} |")
         return "\n".join(lines)
 
-    def _least(self, network: Network, clients: int) -> float:
-        """Return what a request took if nothing were added to the server and the call, in seconds."""
-        call, empty = (self.series[network.name, clients, name] for name in (DIRECT, "empty"))
-        return statistics.median(one + other for one, other in zip(call.means, empty.means, strict=True))
-
     def _title(self, name: str) -> str:
-        return _TITLES.get(name, f"direct call of {self.subject.runtime}")
+        runtime = self.subject.runtime
+        own = {DIRECT: f"direct call of {runtime}", CALLING: f"empty backend that calls {runtime}"}
+        return own.get(name) or _TITLES[name]
 
 
 def measure(backend: str, rounds: int) -> Report:
@@ -163,7 +164,7 @@ def measure(backend: str, rounds: int) -> Report:
     with tempfile.TemporaryDirectory(prefix="macbuild-bench-") as name:
         models, backends = Path(name) / "models", Path(name) / "backends"
         _place(subject, ours, backends)
-        for folder in (native / "backends/empty", python.backends / "python"):
+        for folder in (*(native / "backends").iterdir(), python.backends / "python"):
             (backends / folder.name).symlink_to(folder)
         references = {network.name: _add(models, network, subject, python) for network in NETWORKS}
         environ = {**python.environ, **ENVIRON}
@@ -186,7 +187,8 @@ def _place(subject: Subject, built: Path, backends: Path) -> None:
 
 def _add(models: Path, network: Network, subject: Subject, python: PythonBackend) -> Tensor:
     """Add a network to the model repository once for each backend, and return what it gives for its sample."""
-    for backend, name in (("ours", subject.backend), ("empty", "empty")):
+    names = {"ours": subject.backend, "empty": "empty"} | ({CALLING: subject.calling} if subject.calling else {})
+    for backend, name in names.items():
         folder = models / f"{network.name}-{backend}"
         (folder / "1").mkdir(parents=True)
         lines = [f'backend: "{name}"', *network.config()]
@@ -196,13 +198,15 @@ def _add(models: Path, network: Network, subject: Subject, python: PythonBackend
         (folder / "config.pbtxt").write_text("\n".join([*lines, ""]), encoding="utf-8")
     file = models / f"{network.name}-ours" / "1" / subject.model
     reference = network.save(file)
+    if subject.calling:
+        (models / f"{network.name}-{CALLING}" / "1" / subject.model).symlink_to(file)
     python.add_model(models, f"{network.name}-python", file, network.config())
     return reference
 
 
 @contextmanager
-def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[int, int, float], Segment]]:
-    """Yield a function that has so many threads call the runtime so many times, each after a pause (seconds)."""
+def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[int, float], Segment]]:
+    """Yield a function that calls the runtime so many times, each after a pause (seconds)."""
     command = [str(program), str(model), "1", *map(str, network.input)]
     environ = {**os.environ, **ENVIRON}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
@@ -210,8 +214,8 @@ def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[
         assert process.stdout is not None
         source, target = process.stdout, process.stdin
 
-        def call(callers: int, count: int, pause: float) -> Segment:
-            target.write(f"{callers} {count} {round(pause * 1e9)}\n")
+        def call(count: int, pause: float) -> Segment:
+            target.write(f"{count} {round(pause * 1e9)}\n")
             target.flush()
             seconds, *latencies = (int(word) / 1e9 for word in source.readline().split())
             return Segment(latencies, seconds)
@@ -224,32 +228,33 @@ def _measure(
     network: Network,
     address: str,
     reference: Tensor,
-    direct: Callable[[int, int, float], Segment],
+    direct: Callable[[int, float], Segment],
     rounds: int,
     report: Report,
 ) -> None:
     """Give each its turns, in an order that is reversed each time, after a warm-up that checks the answers."""
     sample = network.sample()
+    served = [*BACKENDS, *([CALLING] if report.subject.calling else [])]
     message = {
         name: request(f"{network.name}-{name}", tuple(sample.shape), sample.numpy().tobytes(), ["OUTPUT__0"])
-        for name in BACKENDS
+        for name in served
     }
     small = network.name == "small"
-    direct(1, _SMALL_REQUESTS if small else 4, 0)
+    direct(_SMALL_REQUESTS if small else 4, 0)
     for clients in CLIENTS:
         count = _SMALL_REQUESTS if small else max(4, 2 * clients)
         with connect(address, clients) as client:
             pause = 0.0
-            for name in BACKENDS:
+            for name in served:
                 first = client.run(message[name], max(20, clients))
-                _check(first.body, reference if name != "empty" else torch.zeros_like(reference))
+                _check(first.body, reference if name in ("ours", "python") else torch.zeros_like(reference))
                 if name == "empty":
                     pause = statistics.median(first.latencies)
             turns: dict[str, Callable[[], Segment]] = {
-                name: partial(client.run, message[name], count) for name in BACKENDS
+                name: partial(client.run, message[name], count) for name in served
             }
-            if small or clients == 1:  # one instance runs the large model in turns, callers without it would not
-                turns[DIRECT] = partial(direct, clients, count, pause)
+            if clients == 1:
+                turns[DIRECT] = partial(direct, count, pause)
             every = {name: report.series.setdefault((network.name, clients, name), Series()) for name in turns}
             # A drift of the machine's speed shows most where an answer takes long: turns are short and many there.
             for turn in range(rounds * (4 if small else max(1, 4 // clients))):

@@ -30,9 +30,8 @@ class Subject:
         Parameters of its models, which set the threads; OMP_NUM_THREADS does where there are none.
     beside
         Pattern of files in the package that belong beside the backend.
-    in_process
-        The most that its latency may be of a direct call and the empty backend together, for the small model; None
-        without a limit.
+    calling
+        Name of the backend that makes a bare call of the runtime and answers with zeros, if there is one.
     """
 
     backend: str
@@ -42,7 +41,7 @@ class Subject:
     model: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     beside: str = ""
-    in_process: float | None = None
+    calling: str = ""
 
     @property
     def folder(self) -> Path:
@@ -63,7 +62,7 @@ _ALL = (
         "model.onnx",
         {"intra_op_thread_count": "1"},
         "capi/libonnxruntime.*",
-        1.1,
+        "calling_onnxruntime",
     ),
 )
 SUBJECTS = {subject.backend: subject for subject in _ALL}

@@ -1,11 +1,8 @@
-// A backend that answers each request with zeros of the configured shape, without a look at the inputs.
-#include <cstddef>
-#include <cstdint>
+// A backend that answers with zeros.
 #include <memory>
 #include <utility>
-#include <vector>
 
-#include "backend_kit/backend.hpp"
+#include "zeros.hpp"
 
 namespace {
 
@@ -13,20 +10,12 @@ using namespace backend_kit;
 
 class EmptyInstance : public Instance {
 public:
-    explicit EmptyInstance(const ModelConfig& config) : config_(config) {}
+    explicit EmptyInstance(const ModelConfig& config) : zeros_(config) {}
 
-    void run(Batch& batch) override {
-        for (const TensorConfig& output : config_.outputs) {
-            std::vector<std::int64_t> shape = output.model_dims();
-            if (config_.batching()) shape.insert(shape.begin(), batch.size());
-            zeros_.resize(tensor_size(output.datatype, shape));
-            batch.scatter(output.name, output.datatype, shape, zeros_.data());
-        }
-    }
+    void run(Batch& batch) override { zeros_.give(batch); }
 
 private:
-    const ModelConfig& config_;
-    std::vector<std::byte> zeros_;
+    bench::Zeros zeros_;
 };
 
 class EmptyModel : public Model {

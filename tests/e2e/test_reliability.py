@@ -27,11 +27,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def right(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], float]:
-    """What an undisturbed run leaves in dist/, and how long it takes in seconds."""
-    folder = tmp_path_factory.mktemp("right")
-    start = time.monotonic()
-    Macbuild(folder / "cache")(*LINE, "--mirror", str(mirror), "--dist", str(folder / "dist"))
-    return contents(folder / "dist"), time.monotonic() - start
+    """What an undisturbed run leaves in dist/, and how long it takes at best, in seconds."""
+    times = []
+    for number in range(3):
+        folder = tmp_path_factory.mktemp(f"right{number}")
+        start = time.monotonic()
+        Macbuild(folder / "cache")(*LINE, "--mirror", str(mirror), "--dist", str(folder / "dist"))
+        times.append(time.monotonic() - start)
+    return contents(folder / "dist"), min(times)
 
 
 def test_kill_at_any_of_50_moments_loses_nothing(
@@ -61,11 +64,12 @@ def test_kill_at_any_of_50_moments_loses_nothing(
 def test_interrupt_exits_130_and_leaves_dist_alone(
     mirror: Path, right: tuple[dict[str, bytes], float], tmp_path: Path
 ) -> None:
-    expected, seconds = right
     run = Macbuild(tmp_path / "cache")
     line = (*LINE, "--mirror", str(mirror), "--dist", str(tmp_path / "dist"))
     process = run.start(*line)
-    time.sleep(seconds * 0.6)
+    assert process.stderr is not None
+    while ": done" not in process.stderr.readline():  # the first step of several
+        assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
@@ -73,7 +77,7 @@ def test_interrupt_exits_130_and_leaves_dist_alone(
     assert "Traceback" not in err
     assert not (tmp_path / "dist").exists()
     run(*line)
-    assert contents(tmp_path / "dist") == expected
+    assert contents(tmp_path / "dist") == right[0]
 
 
 def test_two_runs_at_once_share_the_work(mirror: Path, right: tuple[dict[str, bytes], float], tmp_path: Path) -> None:

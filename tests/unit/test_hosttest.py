@@ -10,8 +10,8 @@ from pathlib import Path
 
 TESTS = """
 import pathlib, sys, time
-print("running", flush=True)
 try:
+    print("running", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     time.sleep(1)

@@ -14,13 +14,6 @@ namespace {
 using backend_kit::Batch;
 using backend_kit::Error;
 using backend_kit::TensorConfig;
-using Dims = std::vector<std::int64_t>;
-
-Value tensor_over(const Environment& environment, void* data, std::size_t size, const Dims& shape,
-                  ONNXTensorElementDataType element) {
-    return create<Value>(api().CreateTensorWithDataAsOrtValue, environment.cpu(), data, size, shape.data(),
-                         shape.size(), element);
-}
 
 // A tensor of strings; the library keeps them in objects of its own.
 Value string_tensor(const Environment& environment, const std::vector<std::string_view>& texts, const Dims& shape) {
@@ -62,13 +55,13 @@ struct Bound {
 // One run of a batch. The library's binding of the instance is empty before and after it.
 class OnnxInstance::Execution {
 public:
-    Execution(OnnxInstance& instance, Batch& batch)
-        : shared_(instance.shared_),
+    Execution(OnnxInstance& instance, Batch& batch, const Inputs& inputs)
+        : instance_(instance),
+          shared_(instance.shared_),
           config_(shared_.config),
-          session_(instance.session_->get()),
-          options_(instance.run_options_.get()),
           binding_(instance.binding_.get()),
-          batch_(batch) {}
+          batch_(batch),
+          inputs_(inputs) {}
     ~Execution() {
         api().ClearBoundInputs(binding_);
         api().ClearBoundOutputs(binding_);
@@ -76,9 +69,10 @@ public:
     Execution(const Execution&) = delete;
     Execution& operator=(const Execution&) = delete;
 
-    void run() {
+    // `in_place` lets outputs be computed in the response.
+    void run(bool in_place) {
         bind_inputs();
-        const bool in_place = bind_outputs(true);
+        in_place = bind_outputs(in_place);
         batch_.begin_compute();
         try {
             compute();
@@ -92,20 +86,17 @@ public:
 
 private:
     void bind_inputs() {
-        input_shapes_.resize(config_.inputs.size());
         for (std::size_t index = 0; index < config_.inputs.size(); ++index) {
-            const TensorConfig& tensor = config_.inputs[index];
-            if (!batch_.has_input(tensor.name)) continue;
-            const InputPlan& plan = shared_.plan.inputs[index];
-            const backend_kit::Tensor given = batch_.gather(tensor.name);
-            Dims& shape = input_shapes_[index];
-            if (!plan.scalar) shape = given.shape;
+            const std::optional<backend_kit::Tensor>& given = inputs_.tensors[index];
+            if (!given) continue;
+            const Dims& shape = inputs_.shapes[index];
             // The library does not write to inputs.
-            void* data = const_cast<std::byte*>(given.data);
-            const Value value = given.datatype == TRITONSERVER_TYPE_BYTES
-                                    ? string_tensor(shared_.environment, given.strings(), shape)
-                                    : tensor_over(shared_.environment, data, given.size, shape, plan.element);
-            check(api().BindInput(binding_, tensor.name.c_str(), value.get()));
+            void* data = const_cast<std::byte*>(given->data);
+            const Value value = given->datatype == TRITONSERVER_TYPE_BYTES
+                                    ? string_tensor(shared_.environment, given->strings(), shape)
+                                    : tensor_over(shared_.environment, data, given->size, shape,
+                                                  shared_.plan.inputs[index].element);
+            check(api().BindInput(binding_, config_.inputs[index].name.c_str(), value.get()));
         }
     }
 
@@ -118,7 +109,7 @@ private:
         for (std::size_t index = 0; index < config_.outputs.size(); ++index) {
             const TensorConfig& tensor = config_.outputs[index];
             if (!batch_.wants(tensor.name)) continue;
-            Bound& bound = bound_.emplace_back(Bound{index, declared_shape(index)});
+            Bound& bound = bound_.emplace_back(Bound{index, shared_.plan.outputs[index].declared(inputs_.shapes)});
             if (in_place) bind_in_place(bound);
             if (!bound.placed) {
                 check(api().BindOutputToDevice(binding_, tensor.name.c_str(), shared_.environment.cpu()));
@@ -128,21 +119,11 @@ private:
         return any;
     }
 
-    std::optional<Dims> declared_shape(std::size_t index) const {
-        const OutputPlan& plan = shared_.plan.outputs[index];
-        if (!plan.shape) return std::nullopt;
-        Dims shape;
-        for (const DimSource& source : *plan.shape) {
-            shape.push_back(source.input ? input_shapes_[*source.input][source.dim] : source.fixed);
-        }
-        return shape;
-    }
-
     void bind_in_place(Bound& bound) {
         const TensorConfig& tensor = config_.outputs[bound.index];
         if (!bound.declared || shared_.declared[bound.index] != Declared::true_so_far) return;
         if (batch_.request_count() != 1 || tensor.datatype == TRITONSERVER_TYPE_BYTES) return;
-        const Dims given = given_shape(*bound.declared, shared_.plan.outputs[bound.index]);
+        const Dims given = shared_.plan.outputs[bound.index].given(*bound.declared);
         if (!fits(tensor, given)) return;
         const std::size_t size = backend_kit::tensor_size(tensor.datatype, given);
         if (size == 0) return;
@@ -166,15 +147,7 @@ private:
 
     // Runs the model and takes over what has no place yet.
     void compute() {
-        {
-            const CancelWatch::Run watched(shared_.watch, batch_, options_);
-            try {
-                check(api().RunWithBinding(session_, options_, binding_));
-            } catch (const Error&) {
-                if (!watched.stopped()) throw;
-                throw Error(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled while it ran");
-            }
-        }
+        instance_.compute(batch_, binding_);
         if (!std::ranges::all_of(bound_, &Bound::placed)) take_results();
     }
 
@@ -204,12 +177,12 @@ private:
         const Declared before = state.exchange(Declared::untrue);
         if (before != Declared::untrue) backend_kit::log_warning(text + "; it is copied from now on");
         if (bound.target == nullptr) return;
-        const Dims given = given_shape(shape, shared_.plan.outputs[bound.index]);
+        const Dims given = shared_.plan.outputs[bound.index].given(shape);
         lie_ = fits(config_.outputs[bound.index], given) ? text + "; send the request again, it will be served" : text;
     }
 
-    // What went wrong may come of an output with another shape than the model declares: a run without any output bound
-    // shows it. The response cannot take that output any more, since it has memory of the wrong size.
+    // Looks for the reason as OnnxInstance::run() does. The response cannot take an output of another shape any more,
+    // since it has memory of the wrong size.
     void compute_again() {
         const std::vector<Bound> before = std::exchange(bound_, {});
         bind_outputs(false);
@@ -230,7 +203,7 @@ private:
 
     void scatter(const Bound& bound, OrtValue* value) {
         const TensorConfig& tensor = config_.outputs[bound.index];
-        const Dims shape = given_shape(shape_of(value), shared_.plan.outputs[bound.index]);
+        const Dims shape = shared_.plan.outputs[bound.index].given(shape_of(value));
         if (bound.target != nullptr) {
             std::memcpy(bound.target, data_of(value), backend_kit::tensor_size(tensor.datatype, shape));
             return;
@@ -258,18 +231,12 @@ private:
         batch_.scatter(tensor.name, shape, texts);
     }
 
-    static Dims given_shape(Dims shape, const OutputPlan& plan) {
-        if (shape.empty() && plan.may_be_scalar) return {1};
-        return shape;
-    }
-
+    OnnxInstance& instance_;
     Shared& shared_;
     const backend_kit::ModelConfig& config_;
-    OrtSession* session_;
-    OrtRunOptions* options_;
     OrtIoBinding* binding_;
     Batch& batch_;
-    std::vector<Dims> input_shapes_;
+    const Inputs& inputs_;
     std::vector<Bound> bound_;
     std::vector<Value> results_;  // one for each of bound_
     std::string lie_;             // of the model, about an output that has a place in the response
@@ -279,7 +246,8 @@ OnnxInstance::OnnxInstance(Shared& shared, std::shared_ptr<Session> session, con
     : shared_(shared),
       session_(std::move(session)),
       run_options_(create<RunOptions>(api().CreateRunOptions)),
-      binding_(create<IoBinding>(api().CreateIoBinding, session_->get())) {
+      binding_(create<IoBinding>(api().CreateIoBinding, session_->get())),
+      kept_(shared.environment, shared.config, shared.plan, session_->get()) {
     // What goes wrong in a run is told to the client, so the log need not have it too.
     check(api().RunOptionsSetRunLogSeverityLevel(run_options_.get(), ORT_LOGGING_LEVEL_FATAL));
     if (settings.arena_shrinkage) {
@@ -288,6 +256,60 @@ OnnxInstance::OnnxInstance(Shared& shared, std::shared_ptr<Session> session, con
     }
 }
 
-void OnnxInstance::run(Batch& batch) { Execution(*this, batch).run(); }
+void OnnxInstance::run(Batch& batch) {
+    const Inputs inputs = gather(batch);
+    const bool kept = keeps(batch) && kept_.take(inputs);
+    if (kept && run_kept(batch)) return;
+    // What went wrong may come of an output with another shape than the model declares: a run without any output bound
+    // shows it, and serves the requests.
+    Execution(*this, batch, inputs).run(!kept);
+}
+
+Inputs OnnxInstance::gather(Batch& batch) const {
+    const std::size_t count = shared_.config.inputs.size();
+    Inputs inputs{std::vector<std::optional<backend_kit::Tensor>>(count), std::vector<Dims>(count)};
+    for (std::size_t index = 0; index < count; ++index) {
+        const std::string& name = shared_.config.inputs[index].name;
+        if (!batch.has_input(name)) continue;
+        inputs.tensors[index] = batch.gather(name);
+        if (!shared_.plan.inputs[index].scalar) inputs.shapes[index] = inputs.tensors[index]->shape;
+    }
+    return inputs;
+}
+
+// Whether the kept binding may serve the batch, if its tensors are small. A provider with memory of its own would copy
+// inputs when they are bound, not when it runs.
+bool OnnxInstance::keeps(const Batch& batch) const {
+    if (session_->accelerated()) return false;
+    for (std::size_t index = 0; index < shared_.declared.size(); ++index) {
+        if (shared_.declared[index] != Declared::true_so_far) return false;
+        if (!batch.wants(shared_.config.outputs[index].name)) return false;
+    }
+    return true;
+}
+
+// Runs with the inputs that the kept binding has taken. False if that fails.
+bool OnnxInstance::run_kept(Batch& batch) {
+    batch.begin_compute();
+    try {
+        compute(batch, kept_.get());
+    } catch (const Error& error) {
+        if (error.code() == TRITONSERVER_ERROR_CANCELLED) throw;
+        return false;
+    }
+    batch.end_compute();
+    kept_.give(batch);
+    return true;
+}
+
+void OnnxInstance::compute(const Batch& batch, OrtIoBinding* binding) {
+    const CancelWatch::Run watched(shared_.watch, batch, run_options_.get());
+    try {
+        check(api().RunWithBinding(session_->get(), run_options_.get(), binding));
+    } catch (const Error&) {
+        if (!watched.stopped()) throw;
+        throw Error(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled while it ran");
+    }
+}
 
 }  // namespace onnx_backend

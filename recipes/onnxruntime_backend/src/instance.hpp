@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend_kit/backend.hpp"
+#include "kept.hpp"
 #include "ports.hpp"
 #include "runtime.hpp"
 #include "session.hpp"
@@ -34,10 +35,16 @@ public:
 private:
     class Execution;
 
+    Inputs gather(backend_kit::Batch& batch) const;
+    bool keeps(const backend_kit::Batch& batch) const;
+    bool run_kept(backend_kit::Batch& batch);
+    void compute(const backend_kit::Batch& batch, OrtIoBinding* binding);
+
     Shared& shared_;
     std::shared_ptr<Session> session_;
     RunOptions run_options_;
     IoBinding binding_;
+    KeptBinding kept_;
 };
 
 }  // namespace onnx_backend

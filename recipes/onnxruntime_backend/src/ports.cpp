@@ -219,6 +219,20 @@ std::optional<std::vector<DimSource>> shape_plan(const Port& output, const std::
 
 }  // namespace
 
+std::optional<Dims> OutputPlan::declared(const std::vector<Dims>& inputs) const {
+    if (!shape) return std::nullopt;
+    Dims dims;
+    for (const DimSource& source : *shape) {
+        dims.push_back(source.input ? inputs[*source.input][source.dim] : source.fixed);
+    }
+    return dims;
+}
+
+Dims OutputPlan::given(Dims result) const {
+    if (result.empty() && may_be_scalar) return {1};
+    return result;
+}
+
 Ports read_ports(const OrtSession* session, OrtAllocator* allocator) {
     const Api& a = api();
     return {read_list(session, allocator, a.SessionGetInputCount, a.SessionGetInputName, a.SessionGetInputTypeInfo),

@@ -13,6 +13,7 @@
 namespace onnx_backend {
 
 using backend_kit::DataType;
+using Dims = std::vector<std::int64_t>;
 
 // An input or an output of a model.
 struct Port {
@@ -22,7 +23,7 @@ struct Port {
     std::string obstacle;                // why Triton cannot carry it, such as "is a sequence"; empty if it can
     bool has_rank = false;               // whether the number of dimensions is known
     bool may_be_scalar = false;          // no dimensions; before ONNX Runtime 1.24 also: their number is not known
-    std::vector<std::int64_t> dims;      // -1: open
+    Dims dims;                           // -1: open
     std::vector<std::string> dim_names;  // of open dimensions; empty where there is none
 };
 
@@ -50,6 +51,11 @@ struct OutputPlan {
     ONNXTensorElementDataType element = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
     bool may_be_scalar = false;                   // no dimensions become dims [1]
     std::optional<std::vector<DimSource>> shape;  // how the shape follows from the inputs, where it does
+
+    // The shape that the model declares for inputs of these shapes, if it does.
+    std::optional<Dims> declared(const std::vector<Dims>& inputs) const;
+    // The shape of a result as a response has it.
+    Dims given(Dims result) const;
 };
 
 // How the configured inputs and outputs, in their order, are brought to the model and back.

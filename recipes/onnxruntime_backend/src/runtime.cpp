@@ -117,6 +117,12 @@ Environment::Environment(const std::optional<ThreadPools>& pools)
     check(api().GetAllocatorWithDefaultOptions(&allocator_));
 }
 
+Value tensor_over(const Environment& environment, void* data, std::size_t size, const std::vector<std::int64_t>& shape,
+                  ONNXTensorElementDataType element) {
+    return create<Value>(api().CreateTensorWithDataAsOrtValue, environment.cpu(), data, size, shape.data(),
+                         shape.size(), element);
+}
+
 PlacementListener::PlacementListener() { listening = &placement_; }
 
 PlacementListener::~PlacementListener() { listening = nullptr; }

@@ -80,6 +80,10 @@ private:
     std::vector<std::string> providers_;
 };
 
+// A tensor of numbers over memory of the CPU that stays with its owner, `size` bytes.
+Value tensor_over(const Environment& environment, void* data, std::size_t size, const std::vector<std::int64_t>& shape,
+                  ONNXTensorElementDataType element);
+
 // While it lives, takes down what ONNX Runtime says on this thread about the placement of nodes. It says so in messages
 // of level verbose only: there is no function for it before 1.24.
 class PlacementListener {

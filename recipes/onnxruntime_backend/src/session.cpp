@@ -69,7 +69,10 @@ std::string placement_text(const Placement& placement, const SessionSource& sour
 }  // namespace
 
 Session::Session(const Environment& environment, const SessionSource& source, const std::string& name)
-    : environment_(environment), label_(source.label), profiling_(source.settings.profile_prefix.has_value()) {
+    : environment_(environment),
+      label_(source.label),
+      accelerated_(!source.accelerators.empty()),
+      profiling_(source.settings.profile_prefix.has_value()) {
     const PlacementListener listener;
     const SessionOptions options = make_options(environment, source, name);
     named("cannot load " + source.path, [&] {

@@ -30,9 +30,13 @@ public:
 
     OrtSession* get() const noexcept { return handle_.get(); }
 
+    // Whether another execution provider than the CPU's has a part; it may have memory of its own.
+    bool accelerated() const noexcept { return accelerated_; }
+
 private:
     const Environment& environment_;
     std::string label_;
+    bool accelerated_;
     bool profiling_;
     SessionHandle handle_;
 };

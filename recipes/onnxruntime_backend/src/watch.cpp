@@ -26,7 +26,6 @@ CancelWatch::~CancelWatch() {
 
 CancelWatch::Run::Run(CancelWatch& watch, const backend_kit::Batch& batch, OrtRunOptions* options)
     : watch_(watch), batch_(batch), options_(options) {
-    check(api().RunOptionsUnsetTerminate(options));
     bool wake = false;
     {
         const std::lock_guard lock(watch.mutex_);
@@ -38,8 +37,12 @@ CancelWatch::Run::Run(CancelWatch& watch, const backend_kit::Batch& batch, OrtRu
 }
 
 CancelWatch::Run::~Run() {
-    const std::lock_guard lock(watch_.mutex_);
-    std::erase(watch_.runs_, this);
+    {
+        const std::lock_guard lock(watch_.mutex_);
+        std::erase(watch_.runs_, this);
+    }
+    if (!stopped_) return;
+    if (OrtStatus* status = api().RunOptionsUnsetTerminate(options_)) api().ReleaseStatus(status);
 }
 
 bool CancelWatch::Run::wanted() const noexcept {

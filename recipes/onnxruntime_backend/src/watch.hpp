@@ -21,7 +21,7 @@ public:
     CancelWatch(const CancelWatch&) = delete;
     CancelWatch& operator=(const CancelWatch&) = delete;
 
-    // One run under watch, for as long as it lives.
+    // One run under watch, for as long as it lives. Its options can serve the next run.
     class Run {
     public:
         Run(CancelWatch& watch, const backend_kit::Batch& batch, OrtRunOptions* options);

@@ -306,19 +306,48 @@ def test_only_the_outputs_that_are_asked_for_come(service: Service, client: Clie
         assert name not in wanted or same(found[name], value)
 
 
-def test_an_output_whose_declared_shape_was_true_at_first_costs_one_request(service: Service, client: Client) -> None:
-    name = f"liar_{client.protocol}"
+def serve_liar(service: Service, client: Client, name: str, truth: Value) -> None:
+    """Load a model whose output has the declared shape for numbers above zero, and send it these twice."""
     text = config("onnxruntime", [port("x", -1)], [port("y", -1)])
     service.repository.add(name, {"1/model.onnx": models.kept()}, text)
     service.load(name)
-    for x in [POSITIVE, POSITIVE * 2]:
+    for x in [truth, truth * 2]:
         assert same(client.infer(name, {"x": x})["y"], x)
-    words = rf"output 'y' of model {name}: the model declares the shape \[6\] and gave \[3\]; send the request again"
+
+
+def test_a_large_output_whose_declared_shape_was_true_at_first_costs_one_request(
+    service: Service, client: Client
+) -> None:
+    name = f"liar_{client.protocol}"
+    positive, some = np.tile(POSITIVE, 200), np.tile(SOME, 200)
+    serve_liar(service, client, name, positive)
+    shapes = r"\[1200\] and gave \[600\]"
+    words = rf"output 'y' of model {name}: the model declares the shape {shapes}; send the request again"
     with pytest.raises(InferenceServerException, match=words) as caught:
-        client.infer(name, {"x": SOME})
+        client.infer(name, {"x": some})
     assert caught.value.status() in ("503", "StatusCode.UNAVAILABLE")
-    for x in [SOME, POSITIVE, SOME[:3], -POSITIVE, POSITIVE]:
+    for x in [some, positive, some[:3], -positive, positive]:
         assert same(client.infer(name, {"x": x})["y"], x[x > 0])
+
+
+def test_a_small_output_whose_declared_shape_was_true_at_first_costs_nothing(service: Service, client: Client) -> None:
+    name = f"small_liar_{client.protocol}"
+    serve_liar(service, client, name, POSITIVE)
+    for x in [POSITIVE[:2], SOME, POSITIVE, SOME[:3], -POSITIVE, POSITIVE]:
+        assert same(client.infer(name, {"x": x})["y"], x[x > 0])
+
+
+def test_tensors_around_the_size_of_the_kept_ones_are_answered(service: Service, client: Client) -> None:
+    name = f"around_{client.protocol}"
+    service.repository.add(
+        name,
+        {"1/model.onnx": models.elementwise("FP32", ["N"])},
+        config("onnxruntime", [port("x", -1)], [port("y", -1)]),
+    )
+    service.load(name)
+    for size in [1024, 1024, 1025, 1023, 1025, 1024, 0, 1, 0, 1024, 5000, 1]:
+        x = numbers("FP32", size)
+        assert same(client.infer(name, {"x": x})["y"], x + x), size
 
 
 def test_answers_do_not_depend_on_the_shapes_before(service: Service, client: Client) -> None:
