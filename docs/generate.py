@@ -57,6 +57,7 @@ NOTES = {
     "Candidate.fetch": "where the bytes are; `type` chooses the form",
     "Recipe.homepage": "where to read about it",
     "Release.version": "as the vendor writes it",
+    "Release.source": "what is compiled, the same for every architecture, in order of preference",
     "Release.arm64": "what arm64 needs; leave it out if the vendor has none",
     "Release.x86_64": "the same for x86_64; with both, universal2 can be built",
     "Release.linux_x86_64": "the same for Linux, for tests on this machine; such a release is no artifact",
@@ -64,7 +65,8 @@ NOTES = {
     "Slice.needs": "version by name of the components that it is built with",
     "Slice.carries": "version by name of the components that a package may hold without its being linked to them; the "
     "minimum macOS of such a package is the newest of all",
-    "Recipe.build": "how it is compiled; a component has either this or sources",
+    "Slice.tools": "version by name of the components whose programs the build runs; they are built for this machine",
+    "Recipe.build": "how it is compiled; a component has either this or sources for each architecture",
     "Recipe.packages": "the artifacts that are made of the stage",
     "Recipe.test": "how `macbuild test` tests it",
     "Package.kind": "what it becomes",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from macbuild.cmake import Project, build, child_environment, configure, find_ninja, install, model
 from macbuild.errors import RecipeError, ToolError
-from macbuild.events import Emit, Note
+from macbuild.events import Note
 from macbuild.files import os_errors, remove_tree
 from macbuild.ingredients import input_files
 from macbuild.macho.file import open_macho
@@ -21,14 +21,25 @@ from macbuild.presets import write_presets
 from macbuild.repair import is_loadable
 from macbuild.stage import files_below
 from macbuild.steps import Context
-from macbuild.store import Store, digest
+from macbuild.store import digest
 from macbuild.toolchain import PrepareContext, Prepared, Toolchain, find_toolchain
 
 __all__ = ["HostBuild", "build_for_host", "compile_component", "enter"]
 
+# What cmake/darwin.cmake sets for the targets on macOS.
+_AS_FOR_MACOS = {
+    "CMAKE_C_VISIBILITY_PRESET": "hidden",
+    "CMAKE_CXX_VISIBILITY_PRESET": "hidden",
+    "CMAKE_VISIBILITY_INLINES_HIDDEN": "ON",
+    "CMAKE_POSITION_INDEPENDENT_CODE": "ON",
+    "CMAKE_FIND_USE_PACKAGE_REGISTRY": "OFF",
+    "CMAKE_FIND_USE_SYSTEM_PACKAGE_REGISTRY": "OFF",
+    "CMAKE_EXPORT_NO_PACKAGE_REGISTRY": "ON",
+}
 
-def compile_component(spec: BuildSpec, stages: Mapping[str, Path], context: Context, step: str, work: Path) -> str:
-    """Build a component for macOS.
+
+def compile_component(spec: BuildSpec, stages: Sequence[Path], context: Context, step: str, work: Path) -> str:
+    """Build a component, or the consumer of one.
 
     The folder `<store>/build/<name>` is kept. It holds the toolchain, stubs of the needed components' libraries, the
     CMake build and its logs; a later build of changed sources compiles only what changed.
@@ -38,7 +49,7 @@ def compile_component(spec: BuildSpec, stages: Mapping[str, Path], context: Cont
     spec
         What to build.
     stages
-        Stages of needed components by name.
+        What it needs, in the order of `spec.needed`.
     context
         What the run gives its steps.
     step
@@ -62,16 +73,17 @@ def compile_component(spec: BuildSpec, stages: Mapping[str, Path], context: Cont
         If the toolchain does not work.
     """
     with context.store.kept(spec.folder, context.cancelled.is_set) as folder:
-        project = _for_macos(spec, stages, context, folder)
+        project = _prepared(spec, stages, context, folder)
         _make(project, context, step)
         _check_inputs(project, spec, context.recipes)
         install(project, work / "stage", progress=context.meter(step, "installing", counts=True))
-        write_presets(project, str(spec.target))
+        if spec.target and not spec.project:
+            write_presets(project, str(spec.target))
         with os_errors(work):
             (work / "link").mkdir()
             for stub in sorted(project.build_folder.rglob("*.tbd")):
                 shutil.copyfile(stub, work / "link" / stub.name)
-    return f"for {spec.target} in {folder}"
+    return f"for {spec.target or 'this machine'} in {folder}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +131,14 @@ def build_for_host(
     mark = digest([toolchain.identity, variables, str(source.absolute())])[:12]
     name = f"{component}-host{'-' + sanitize.replace(',', '-') if sanitize else ''}-{mark}"
     with context.store.in_use(), context.store.kept(name) as folder:
-        project = _project(toolchain, source, folder, variables, {}, context.store, context.emit)
+        project = _project(toolchain, source, folder, variables, {}, context)
         _make(project, context, f"{component} for this machine")
         remove_tree(folder / "stage")
         install(project, folder / "stage")
         return HostBuild(folder / "stage", project.build_folder)
 
 
-def enter(spec: BuildSpec, stages: Mapping[str, Path], context: Context, words: Sequence[str]) -> int:
+def enter(spec: BuildSpec, stages: Sequence[Path], context: Context, words: Sequence[str]) -> int:
     """Run a command, or the user's shell, in a component's kept build folder with the environment of its build.
 
     Parameters
@@ -134,7 +146,7 @@ def enter(spec: BuildSpec, stages: Mapping[str, Path], context: Context, words: 
     spec
         The build step of the component. If it was not built here yet, the folder is made and configured.
     stages
-        Stages of needed components by name.
+        What it needs, in the order of `spec.needed`.
     context
         What the run gives its steps.
     words
@@ -155,9 +167,9 @@ def enter(spec: BuildSpec, stages: Mapping[str, Path], context: Context, words: 
     with context.store.in_use(), context.store.kept(spec.folder) as folder:
         if (folder / "configured.json").is_file():
             prepared = Prepared.load(folder / "toolchain")
-            project = Project(context.recipes / spec.component, folder, prepared, name=spec.component)
+            project = Project(context.recipes / spec.component / spec.project, folder, prepared, name=spec.component)
         else:
-            project = _for_macos(spec, stages, context, folder)
+            project = _prepared(spec, stages, context, folder)
             configure(project)
             write_presets(project, str(spec.target))
     compilers = {"CC": str(project.toolchain.c), "CXX": str(project.toolchain.cxx)}
@@ -169,17 +181,29 @@ def enter(spec: BuildSpec, stages: Mapping[str, Path], context: Context, words: 
         raise ToolError(f"cannot be started: {error.strerror}", where=command[0]) from error
 
 
-def _for_macos(spec: BuildSpec, stages: Mapping[str, Path], context: Context, folder: Path) -> Project:
+def _prepared(spec: BuildSpec, stages: Sequence[Path], context: Context, folder: Path) -> Project:
     """Return the project of a component with its toolchain and the stubs of what it needs ready in the kept folder."""
     toolchain = find_toolchain(spec.toolchain, spec.target, os.environ)
-    definitions = {**spec.build.definitions, "BUILD_TESTING": "OFF"}
-    for name, stage in stages.items():
-        definitions[f"{name.upper()}_ROOT"] = str(stage)
-        definitions[f"{name.upper()}_LINK_DIR"] = str(_stubs(stage, folder / "needs" / name))
+    definitions = {**spec.build.definitions, "BUILD_TESTING": "OFF"} | ({} if spec.target else _AS_FOR_MACOS)
     paths = {str(context.recipes): "recipes", str(folder): "build"}
-    paths |= {str(stage): name for name, stage in stages.items()}
-    source = context.recipes / spec.component
-    return _project(toolchain, source, folder, definitions, paths, context.store, context.emit)
+    libraries = []
+    for need, stage in zip(spec.needed, stages, strict=True):
+        name = need.component
+        paths[str(stage)] = name if need.role == "library" else f"{name}-{need.role}"
+        if need.role == "source":
+            definitions["MACBUILD_SOURCE"] = str(stage)
+        elif need.role == "tool":
+            definitions[f"{name.upper()}_HOST_ROOT"] = str(stage)
+        else:
+            definitions[f"{name.upper()}_ROOT"] = str(stage)
+            libraries.append(stage)
+            if spec.target:
+                definitions[f"{name.upper()}_LINK_DIR"] = str(_stubs(stage, folder / "needs" / name))
+    if libraries:
+        definitions["CMAKE_PREFIX_PATH"] = ";".join(map(str, libraries))
+    source = context.recipes / spec.component / spec.project
+    foreign = any(need.role == "source" for need in spec.needed)
+    return _project(toolchain, source, folder, definitions, paths, context, foreign=foreign)
 
 
 def _project(
@@ -188,10 +212,12 @@ def _project(
     folder: Path,
     definitions: Mapping[str, str],
     paths: Mapping[str, str],
-    store: Store,
-    emit: Emit,
+    context: Context,
+    *,
+    foreign: bool = False,
 ) -> Project:
-    prepared = toolchain.prepare(folder / "toolchain", PrepareContext(store.root / "zig", paths, emit=emit))
+    prepare = PrepareContext(context.store.root / "zig", paths, foreign=foreign, emit=context.emit)
+    prepared = toolchain.prepare(folder / "toolchain", prepare)
     return Project(source, folder, prepared, definitions, name=source.name)
 
 

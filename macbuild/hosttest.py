@@ -16,7 +16,7 @@ from macbuild.compile import build_for_host
 from macbuild.data import nearest
 from macbuild.errors import PlanError, TestsFailedError, ToolError, UsageError
 from macbuild.events import Emit
-from macbuild.plan import Plan
+from macbuild.plan import BuildSpec, Plan
 from macbuild.project import Project
 from macbuild.recipe import Recipe
 from macbuild.run import build
@@ -89,6 +89,8 @@ def prepare_tests(
         raise PlanError(f"there is no recipe {name!r}", hint=nearest(name, list(project.recipes)))
     if recipe.build is None:
         raise PlanError("is repackaged, so there is nothing to build and test", where=name)
+    if recipe.build.consumer:
+        return [_consumer(project, recipe, recipe.build.consumer, emit, sanitize)]
     sanitizers = [_known_sanitizer(name) for name in sanitize.split(",") if name]
     preload = _runtimes(sanitizers) if recipe.test else []
     roots = {needed: _python_package(package) for needed, package in recipe.build.python_packages.items()}
@@ -97,8 +99,7 @@ def prepare_tests(
     built = build_for_host(name, source, roots, recipe.build.definitions, context, sanitize=sanitize)
     suites = []
     if (built.build_folder / "CTestTestfile.cmake").is_file():
-        program = find_cmake().with_name("ctest")
-        suites = [Suite(name, [str(program), "--test-dir", str(built.build_folder), "--output-on-failure"])]
+        suites = [_ctest(name, built.build_folder)]
     if recipe.test is None:
         return suites
     tree = server or _server(project, recipe, emit)
@@ -106,6 +107,28 @@ def prepare_tests(
     if preload:
         environ["MACBUILD_TEST_PRELOAD"] = os.pathsep.join(preload)
     return [*suites, Suite(name, [sys.executable, "-m", "pytest", str(source / "tests"), *arguments], environ)]
+
+
+def _consumer(project: Project, recipe: Recipe, consumer: str, emit: Emit, sanitize: str) -> Suite:
+    """Return the tests of the project that uses a library, built with the library for this machine."""
+    context = project.context(emit)
+    outcome = build(lambda lost: project.planner(lost).host_stages(recipe.name), context, keep_going=False)
+    for error in outcome.errors.values():
+        raise error
+    stages = {}
+    for step in map(outcome.plan.steps.__getitem__, outcome.plan.goals):
+        assert isinstance(step.spec, BuildSpec)
+        stages[step.spec.component] = project.store.path(step.key) / "stage"
+    definitions = {"CMAKE_PREFIX_PATH": ";".join(map(str, stages.values()))}
+    definitions |= {f"{name.upper()}_HOST_ROOT": str(path) for name, path in stages.items()}
+    source = project.recipes_folder / recipe.name / consumer
+    built = build_for_host(f"{recipe.name}-consumer", source, stages, definitions, context, sanitize=sanitize)
+    return _ctest(recipe.name, built.build_folder)
+
+
+def _ctest(name: str, build_folder: Path) -> Suite:
+    program = find_cmake().with_name("ctest")
+    return Suite(name, [str(program), "--test-dir", str(build_folder), "--output-on-failure", "--no-tests=error"])
 
 
 def _python_package(package: str) -> Path:

@@ -24,6 +24,7 @@ _CODE: Mapping[str, tuple[str, ...]] = {
     "fetch": (),
     "unpack": ("fetch/unpack.py", "fetch/members.py", "fetch/tars.py", "fetch/zips.py"),
     "install": ("stage.py",),
+    "patch": ("patching",),
     "build": ("compile.py", "cmake.py", "macho"),
     "fix": ("repair.py", "stage.py", "macho"),
     "assemble": ("assemble.py", "stage.py", "macho"),

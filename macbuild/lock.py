@@ -25,7 +25,7 @@ class SourceRef(Data, frozen=True):
 
     component: str
     version: str
-    arch: Literal["arm64", "x86_64", "linux_x86_64"]
+    arch: Literal["any", "arm64", "x86_64", "linux_x86_64"]
     source: str
     request: str
 
@@ -64,7 +64,7 @@ class Lock(Data, frozen=True, omit_defaults=False):
 
 def source_refs(recipe: Recipe) -> Iterator[tuple[SourceRef, Candidate]]:
     """Yield every source of a recipe, in order of preference within a release and architecture."""
-    archs: tuple[Literal["arm64", "x86_64", "linux_x86_64"], ...] = ("arm64", "x86_64", "linux_x86_64")
+    archs: tuple[Literal["any", "arm64", "x86_64", "linux_x86_64"], ...] = ("any", "arm64", "x86_64", "linux_x86_64")
     for release in recipe.releases:
         for arch in archs:
             for candidate in release.sources(arch):

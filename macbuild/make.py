@@ -82,7 +82,7 @@ class Result:
     @property
     def idle(self) -> bool:
         """Whether there was nothing to do."""
-        there = all(made.state == "up to date" for made in self.made) and (bool(self.made) or self.plan.idle)
+        there = all(made.state == "up to date" for made in self.made) and self.plan.idle
         return there and not self.failed and not self.unreachable
 
 
@@ -129,8 +129,8 @@ def make(project: Project, components: Sequence[str], emit: Emit, *, pack: bool 
     return Result(outcome.plan, tuple(made), failed, refused if settings.skip_unreachable else {}, stages)
 
 
-def make_needs(project: Project, component: str, emit: Emit) -> tuple[BuildSpec, dict[str, Path]]:
-    """Make what a component is built with, not itself; return its build step, and the stages of its needs by name.
+def make_needs(project: Project, component: str, emit: Emit) -> tuple[BuildSpec, list[Path]]:
+    """Make what a component is built with, not itself; return its build step, and the stages that this needs.
 
     Raises
     ------
@@ -143,21 +143,21 @@ def make_needs(project: Project, component: str, emit: Emit) -> tuple[BuildSpec,
 
     def plan(unavailable: Mapping[str, MacbuildError]) -> Plan:
         whole = project.planner(unavailable).plan(request)
-        return msgspec.structs.replace(whole, stages=_build_step(whole, component).needs)
+        return msgspec.structs.replace(whole, stages=_build_step(whole, component).needs, checks=())
 
     outcome = build(plan, project.context(emit), keep_going=False)
     for error in outcome.errors.values():
         raise error
     step = _build_step(outcome.plan, component)
     assert isinstance(step.spec, BuildSpec)
-    paths = [project.store.path(outcome.plan.steps[need].key) / "stage" for need in step.needs]
-    return step.spec, dict(zip(step.spec.needed, paths, strict=True))
+    return step.spec, [project.store.path(outcome.plan.steps[need].key) / "stage" for need in step.needs]
 
 
 def _build_step(plan: Plan, component: str) -> Step:
     name = component.partition("@")[0]
     for step in plan.steps.values():
-        if isinstance(step.spec, BuildSpec) and step.spec.component == name:
+        spec = step.spec
+        if isinstance(spec, BuildSpec) and spec.component == name and spec.target and not spec.project:
             return step
     raise PlanError("is repackaged, so it has no build folder", where=component)
 

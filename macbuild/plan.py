@@ -21,7 +21,9 @@ __all__ = [
     "FixSpec",
     "InstallSpec",
     "MergeSpec",
+    "Need",
     "PackSpec",
+    "PatchSpec",
     "Plan",
     "Refusal",
     "Request",
@@ -50,6 +52,20 @@ class InstallSpec(msgspec.Struct, frozen=True):
     links: tuple[Link, ...]
 
 
+class PatchSpec(msgspec.Struct, frozen=True):
+    """Apply the edits of `patches/<component>/` that a platform, `macos` or `linux`, needs to an arranged source."""
+
+    component: str
+    platform: str
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A stage that a build uses: a component's source tree, a library for the target, or a tool for this machine."""
+
+    component: str
+    role: Literal["source", "library", "tool"]
+
+
 class BuildSpec(msgspec.Struct, frozen=True):
     """Configure, compile and install a CMake project into a stage.
 
@@ -57,19 +73,26 @@ class BuildSpec(msgspec.Struct, frozen=True):
     ----------
     component
         Its name, which is that of its folder among the recipes.
+    project
+        The folder of the project below that one, empty for the component itself.
     folder
         Name of the folder that is kept between builds.
+    build
+        Inputs and settings.
+    target
+        What to build for, None for the machine that macbuild runs on.
     needed
-        Components whose stages it is built with, in the order of the step's needs.
+        What it is built with, in the order of the step's needs.
     toolchain
         Name of the toolchain, None for the default.
     """
 
     component: str
+    project: str
     folder: str
     build: Build
-    target: Target
-    needed: tuple[str, ...]
+    target: Target | None
+    needed: tuple[Need, ...]
     toolchain: str | None
 
 
@@ -138,9 +161,18 @@ class PackSpec(msgspec.Struct, frozen=True):
 
 
 Spec: TypeAlias = (
-    FetchSpec | UnpackSpec | InstallSpec | BuildSpec | FixSpec | AssembleSpec | MergeSpec | AuditSpec | PackSpec
+    FetchSpec
+    | UnpackSpec
+    | InstallSpec
+    | PatchSpec
+    | BuildSpec
+    | FixSpec
+    | AssembleSpec
+    | MergeSpec
+    | AuditSpec
+    | PackSpec
 )
-Kind: TypeAlias = Literal["fetch", "unpack", "install", "build", "fix", "assemble", "merge", "audit", "pack"]
+Kind: TypeAlias = Literal["fetch", "unpack", "install", "patch", "build", "fix", "assemble", "merge", "audit", "pack"]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -174,17 +206,30 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Steps by id, each after those it needs; the artifacts; what cannot be had; stages that are wanted as they are."""
+    """Steps by id, each after those it needs, and what is wanted of them.
+
+    Parameters
+    ----------
+    artifacts
+        What is packed.
+    refused
+        What cannot be had.
+    stages
+        Steps whose stages are wanted as they are.
+    checks
+        Audits of what is linked with these.
+    """
 
     steps: dict[str, Step]
     artifacts: tuple[ArtifactPlan, ...]
     refused: tuple[Refusal, ...] = ()
     stages: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
 
     @property
     def goals(self) -> tuple[str, ...]:
         """The steps whose results are wanted."""
-        return (*(artifact.step for artifact in self.artifacts), *self.stages)
+        return (*(artifact.step for artifact in self.artifacts), *self.stages, *self.checks)
 
     @property
     def idle(self) -> bool:

@@ -110,10 +110,11 @@ class Project:
     def request(self, components: Sequence[str], *, pack: bool = True) -> Request:
         """Return the request for components given as `name` or `name@version`.
 
-        If none is given, all that make an artifact are meant; without `pack` only fixed stages are asked for.
+        If none is given, all that make an artifact or are libraries for others are meant; without `pack` only fixed
+        stages are asked for.
         """
         pairs = []
-        for text in components or [name for name, recipe in self.recipes.items() if recipe.artifacts]:
+        for text in components or [name for name, recipe in self.recipes.items() if recipe.wanted]:
             name, at, version = text.partition("@")
             if not name or (at and not version):
                 raise UsageError(f"{text!r} is not a component", hint="write it as libtorch or libtorch@2.2.2")

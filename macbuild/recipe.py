@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -15,6 +16,7 @@ from macbuild.fetch.sources import Source
 from macbuild.target import Arch, parse_version
 
 __all__ = [
+    "ANY",
     "Audit",
     "Build",
     "Candidate",
@@ -28,6 +30,7 @@ __all__ = [
     "Release",
     "Repair",
     "Slice",
+    "known_recipe",
     "load_recipe",
     "load_recipes",
 ]
@@ -36,6 +39,8 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$(?!\n)")]
 _DOTTED = r"^[0-9]{1,9}(\.[0-9]{1,9})*$"
 Version = Annotated[str, msgspec.Meta(pattern=_DOTTED)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+ANY: Final = "any"
+"""The architecture of a source that is compiled for all of them."""
 
 
 class Candidate(Data, frozen=True):
@@ -60,12 +65,15 @@ class Slice(Data, frozen=True):
     carries
         What packages may hold beside it without its being linked to that; such a package runs from the newer of both
         minimums on.
+    tools
+        Components whose programs the build runs, so they are built for the machine at hand.
     """
 
     minimum_macos: Version
     sources: list[Candidate] = []
     needs: dict[Name, Version] = {}
     carries: dict[Name, Version] = {}
+    tools: dict[Name, Version] = {}
 
 
 class LinuxSlice(Data, frozen=True):
@@ -75,9 +83,10 @@ class LinuxSlice(Data, frozen=True):
 
 
 class Release(Data, frozen=True):
-    """A version and the architectures that there are of it."""
+    """A version and the architectures that there are of it; `source` is what is compiled for each of them."""
 
     version: Version
+    source: list[Candidate] = []
     arm64: Slice | None = None
     x86_64: Slice | None = None
     linux_x86_64: LinuxSlice | None = None
@@ -87,7 +96,9 @@ class Release(Data, frozen=True):
         return self.arm64 if arch == "arm64" else self.x86_64
 
     def sources(self, arch: str) -> list[Candidate]:
-        """Return the sources of an architecture of macOS, or of `linux_x86_64`."""
+        """Return the sources of an architecture of macOS, of `linux_x86_64`, or of what is compiled for `ANY`."""
+        if arch == ANY:
+            return self.source
         part = self.linux_x86_64 if arch == "linux_x86_64" else self.slice(arch)
         return part.sources if part else []
 
@@ -159,11 +170,15 @@ class Build(Data, frozen=True):
         CMake cache variables.
     python_packages
         For a build on the host: components whose files the installed Python package of the given name has.
+    consumer
+        For a library that only other components use: folder of a CMake project that uses it as they do. What that
+        installs is audited for macOS, and its tests are run on the host.
     """
 
     inputs: Annotated[list[Text], msgspec.Meta(min_length=1)]
     definitions: dict[Text, str] = {}
     python_packages: dict[Name, Text] = {}
+    consumer: str = ""
 
 
 class Include(Data, frozen=True):
@@ -280,6 +295,11 @@ class Recipe(Data, frozen=True):
         """The packages that are made of the component."""
         return [Package(kind="tarball", name=self.name)] if self.packages is None else self.packages
 
+    @property
+    def wanted(self) -> bool:
+        """Whether it is made when everything is: as an artifact, or as a library for other components."""
+        return bool(self.artifacts) or bool(self.build and self.build.consumer)
+
     def choices(self) -> str:
         """Return what can be built, as a hint."""
         rows = []
@@ -305,7 +325,7 @@ def load_recipe(path: Path) -> Recipe:
     if len(set(versions)) != len(versions):
         raise RecipeError("a version stands twice in releases", where=path)
     for release in recipe.releases:
-        for arch in ("arm64", "x86_64", "linux_x86_64"):
+        for arch in (ANY, "arm64", "x86_64", "linux_x86_64"):
             _check_sources(recipe, release, arch, path)
     kinds = [package.kind for package in recipe.artifacts]
     if len(set(kinds)) != len(kinds):
@@ -326,12 +346,14 @@ def _check_sources(recipe: Recipe, release: Release, arch: str, path: Path) -> N
             hint = nearest(candidate.layout, list(recipe.layouts))
             problem = f"{where} {candidate.name} has the unknown layout {candidate.layout!r}"
             raise RecipeError(problem, where=path, hint=hint)
-    part = None if arch == "linux_x86_64" else release.slice(arch)
+    part = release.slice(arch) if arch in ("arm64", "x86_64") else None
+    if arch == ANY and sources and not recipe.build:
+        raise RecipeError(f"releases {release.version} has a source to compile, and there is no [build]", where=path)
     if part is not None and bool(sources) == bool(recipe.build):
         hint = "a component has either [build], or sources for each architecture"
         raise RecipeError(f"{where} has {'sources and a build' if sources else 'no sources'}", where=path, hint=hint)
-    if part is not None and (part.needs or part.carries) and not recipe.build:
-        word = "needs" if part.needs else "carries"
+    if part is not None and (part.needs or part.carries or part.tools) and not recipe.build:
+        word = "needs" if part.needs else "carries" if part.carries else "tools"
         raise RecipeError(f"{where} has {word}, and the recipe has no [build] to use them", where=path)
 
 
@@ -345,3 +367,11 @@ def load_recipes(folder: Path) -> dict[str, Recipe]:
     if not recipes:
         raise RecipeError("there is no recipe", where=folder, hint="point --recipes at a folder of <name>/recipe.toml")
     return recipes
+
+
+def known_recipe(recipes: Mapping[str, Recipe], name: str) -> Recipe:
+    """Return the recipe of a name; a `PlanError` with the nearest one if there is none."""
+    recipe = recipes.get(name)
+    if recipe is None:
+        raise PlanError(f"there is no recipe {name!r}", hint=nearest(name, list(recipes)))
+    return recipe

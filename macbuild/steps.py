@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import singledispatch
 from pathlib import Path
 from threading import Event
 
@@ -19,7 +20,10 @@ from macbuild.plan import (
     FixSpec,
     InstallSpec,
     MergeSpec,
+    PackSpec,
+    PatchSpec,
     Plan,
+    Spec,
     Step,
     UnpackSpec,
 )
@@ -101,89 +105,130 @@ def run_step(step: Step, plan: Plan, context: Context, work: Path) -> str:
     inputs = [context.store.path(plan.steps[need].key) for need in step.needs]
     for need in step.needs:
         context.store.touch(plan.steps[need].key)
-    spec = step.spec
-    if isinstance(spec, FetchSpec):
-        return _fetch(step, spec, context, work)
-    if isinstance(spec, UnpackSpec):
-        return _unpack(step, plan.steps[step.needs[0]], context, work)
-    if isinstance(spec, InstallSpec):
-        from macbuild.stage import install  # noqa: PLC0415 - a run with nothing to do needs none of these
-
-        install(inputs[0] / "tree", work / "stage", spec.rules, spec.links)
-        return ""
-    if isinstance(spec, BuildSpec):
-        from macbuild.compile import compile_component  # noqa: PLC0415
-
-        stages = {name: path / "stage" for name, path in zip(spec.needed, inputs, strict=True)}
-        return compile_component(spec, stages, context, step.id, work)
-    if isinstance(spec, FixSpec):
-        return _fix(spec, inputs[0], work)
-    if isinstance(spec, AssembleSpec):
-        from macbuild.assemble import assemble  # noqa: PLC0415
-
-        fixed, *others = (path / "stage" for path in inputs)
-        assemble(fixed, spec.package, list(zip(others, spec.includes, strict=True)), work / "stage")
-        return ""
-    if isinstance(spec, MergeSpec):
-        from macbuild.merge import merge_stages  # noqa: PLC0415
-
-        stages = {arch: path / "stage" for arch, path in zip(spec.archs, inputs, strict=True)}
-        merge_stages(stages, work / "stage", spec.prefer)
-        return ""
-    if isinstance(spec, AuditSpec):
-        return _audit(step, spec, inputs, context, work)
-    from macbuild.packing import pack_artifact  # noqa: PLC0415
-
-    meter = context.meter(step.id, "packing")
-    stage, report = inputs[0] / "stage", inputs[1] / "report.json"
-    return pack_artifact(spec, stage, report, context.store, context.recipes, context.jobs, meter, work)
+    return _do(step.spec, _Job(step, plan, context, inputs, work))
 
 
-def _fetch(step: Step, spec: FetchSpec, context: Context, work: Path) -> str:
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A step with all that it needs; `inputs` are the results of its needs."""
+
+    step: Step
+    plan: Plan
+    context: Context
+    inputs: Sequence[Path]
+    work: Path
+
+    @property
+    def stages(self) -> list[Path]:
+        return [path / "stage" for path in self.inputs]
+
+    @property
+    def stage(self) -> Path:
+        return self.work / "stage"
+
+
+# A run with nothing to do needs none of what these import.
+@singledispatch
+def _do(spec: Spec, job: _Job) -> str:
+    raise TypeError(f"{job.step.id}: {type(spec)}")
+
+
+@_do.register
+def _fetch(spec: FetchSpec, job: _Job) -> str:
     from macbuild.fetch.download import Pin  # noqa: PLC0415
     from macbuild.fetch.providers import fetch  # noqa: PLC0415
 
+    context = job.context
     for line in spec.passed_over:
-        context.emit(Note("debug", f"passed over: {line}", step.id))
+        context.emit(Note("debug", f"passed over: {line}", job.step.id))
     fetch(
         spec.candidate.fetch,
         Pin(spec.pin.file, spec.pin.size, spec.pin.sha256),
-        work / spec.pin.file,
+        job.work / spec.pin.file,
         work=context.store.partial(spec.pin.sha256),
         base=context.recipes / spec.ref.component,
         offline=context.offline,
         mirrors=context.mirrors,
-        progress=context.meter(step.id, "downloading"),
+        progress=context.meter(job.step.id, "downloading"),
     )
     return f"served by {spec.candidate.name}: {spec.candidate.fetch.describe()}"
 
 
-def _unpack(step: Step, fetched: Step, context: Context, work: Path) -> str:
+@_do.register
+def _unpack(spec: UnpackSpec, job: _Job) -> str:
     from macbuild.fetch.unpack import unpack  # noqa: PLC0415
 
+    del spec
+    fetched = job.plan.steps[job.step.needs[0]]
     assert isinstance(fetched.spec, FetchSpec)
     pin = fetched.spec.pin
-    archive = context.store.path(fetched.key) / pin.file
+    archive = job.inputs[0] / pin.file
     if not archive.is_file() or archive.stat().st_size != pin.size:
-        context.store.discard(fetched.key)
+        job.context.store.discard(fetched.key)
         hint = "it was removed; run the same command again"
         raise StoreError("the fetched file is damaged", where=archive, hint=hint)
-    unpack(archive, work / "tree", progress=context.meter(step.id, "unpacking"))
+    unpack(archive, job.work / "tree", progress=job.context.meter(job.step.id, "unpacking"))
     return archive.name
 
 
-def _fix(spec: FixSpec, source: Path, work: Path) -> str:
+@_do.register
+def _install(spec: InstallSpec, job: _Job) -> str:
+    from macbuild.stage import install  # noqa: PLC0415
+
+    install(job.inputs[0] / "tree", job.stage, spec.rules, spec.links)
+    return ""
+
+
+@_do.register
+def _patch(spec: PatchSpec, job: _Job) -> str:
+    from macbuild.patching import apply_edits, load_edits  # noqa: PLC0415
+    from macbuild.recipe import Install  # noqa: PLC0415
+    from macbuild.stage import install  # noqa: PLC0415
+
+    install(job.stages[0], job.stage, [Install(source="**/*", to="")], [])
+    edits = load_edits(job.context.recipes.parent / "patches" / spec.component)
+    record = apply_edits(job.stage, edits, spec.platform)
+    return counted(len(record.edits), "edit")
+
+
+@_do.register
+def _build(spec: BuildSpec, job: _Job) -> str:
+    from macbuild.compile import compile_component  # noqa: PLC0415
+
+    return compile_component(spec, job.stages, job.context, job.step.id, job.work)
+
+
+@_do.register
+def _fix(spec: FixSpec, job: _Job) -> str:
     from macbuild.repair import fix  # noqa: PLC0415
 
-    changes = fix(source / "stage", work / "stage", spec.repair, spec.arch, spec.exports)
+    changes = fix(job.stages[0], job.stage, spec.repair, spec.arch, spec.exports)
     return f"repaired {counted(len(changes), 'Mach-O file')}"
 
 
-def _audit(step: Step, spec: AuditSpec, inputs: Sequence[Path], context: Context, work: Path) -> str:
+@_do.register
+def _assemble(spec: AssembleSpec, job: _Job) -> str:
+    from macbuild.assemble import assemble  # noqa: PLC0415
+
+    fixed, *others = job.stages
+    assemble(fixed, spec.package, list(zip(others, spec.includes, strict=True)), job.stage)
+    return ""
+
+
+@_do.register
+def _merge(spec: MergeSpec, job: _Job) -> str:
+    from macbuild.merge import merge_stages  # noqa: PLC0415
+
+    merge_stages(dict(zip(spec.archs, job.stages, strict=True)), job.stage, spec.prefer)
+    return ""
+
+
+@_do.register
+def _audit(spec: AuditSpec, job: _Job) -> str:
     from macbuild.audit import audit_tree, load_policy  # noqa: PLC0415
     from macbuild.ingredients import tool_digest  # noqa: PLC0415
 
-    stage = inputs[0] / "stage"
+    stage = job.stages[0]
     report = audit_tree(
         stage,
         load_policy(spec.policy),
@@ -191,20 +236,30 @@ def _audit(step: Step, spec: AuditSpec, inputs: Sequence[Path], context: Context
         exemptions=spec.rules.exempt,
         exports=spec.rules.exports,
         minimum_macos=spec.target.deployment,
-        providers=[path / name for path in inputs[1:] for name in ("stage", "link") if (path / name).is_dir()],
+        providers=[path / name for path in job.inputs[1:] for name in ("stage", "link") if (path / name).is_dir()],
         requirements=spec.requirements,
-        memory=context.store.facts(tool_digest("audit")),
+        memory=job.context.store.facts(tool_digest("audit")),
     )
     if not report.ok:
         bad = [found for found in report.findings if found.severity == "error"]
         lines = [f"{found.file}: {found.message} [{found.rule}]" for found in bad]
         raise AuditError(
             f"the {report.policy} policy rejects the stage: " + "; ".join(lines),
-            where=step.id,
+            where=job.step.id,
             hint=f"see all findings with: macbuild audit {stage}",
         )
-    data = report.to_json() | {"path": step.id.removesuffix("/audit")}
-    (work / "report.json").write_text(json.dumps(data, indent=2, sort_keys=True), "utf-8")
+    data = report.to_json() | {"path": job.step.id.removesuffix("/audit")}
+    (job.work / "report.json").write_text(json.dumps(data, indent=2, sort_keys=True), "utf-8")
     for finding in report.findings:
-        context.emit(Note("debug", f"{finding.severity.value}: {finding.file}: {finding.message}", step.id))
+        job.context.emit(Note("debug", f"{finding.severity.value}: {finding.file}: {finding.message}", job.step.id))
     return f"{counted(report.files, 'Mach-O file')}, minimum macOS {report.minimum_macos}"
+
+
+@_do.register
+def _pack(spec: PackSpec, job: _Job) -> str:
+    from macbuild.packing import pack_artifact  # noqa: PLC0415
+
+    context = job.context
+    meter = context.meter(job.step.id, "packing")
+    report = job.inputs[1] / "report.json"
+    return pack_artifact(spec, job.stages[0], report, context.store, context.recipes, context.jobs, meter, job.work)

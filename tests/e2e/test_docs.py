@@ -52,8 +52,9 @@ RUN = [page for page in PAGES if blocks(page, "sh")]
 def test_commands_of_a_page_run_one_after_the_other(
     page: Path, macbuild: Macbuild, mirror: Path, tmp_path: Path
 ) -> None:
-    """A page is one shell session in a folder that has recipes and lock, as a checkout has."""
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    """A page is one shell session in a folder that has recipes, edits and lock, as a checkout has."""
+    for folder in ("recipes", "patches"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copyfile(ROOT / "macbuild.lock", tmp_path / "macbuild.lock")
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("MACBUILD_")},

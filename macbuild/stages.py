@@ -1,0 +1,295 @@
+"""Stages: the steps from sources to the fixed install tree of a component, for a slice of macOS or for this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from macbuild.errors import LockError, MacbuildError, PlanError, UnreachableError
+from macbuild.graph import Graph, filled, pin_digest
+from macbuild.ingredients import data_digest, inputs_digest, policy_digest
+from macbuild.lock import Lock, source_refs
+from macbuild.plan import (
+    AuditSpec,
+    BuildSpec,
+    FetchSpec,
+    FixSpec,
+    InstallSpec,
+    Need,
+    PatchSpec,
+    Request,
+    Step,
+    UnpackSpec,
+)
+from macbuild.recipe import ANY, Build, Recipe, Release, Slice, known_recipe
+from macbuild.store import digest
+from macbuild.target import Target, detect_host, parse_version
+from macbuild.toolchain.versions import cmake_versions
+
+__all__ = ["Stages", "Thin"]
+
+
+@dataclass
+class Thin:
+    """What one architecture of a component comes to: its fixed stage, and what that was made from.
+
+    Parameters
+    ----------
+    recipe, version, part
+        The component.
+    fixed
+        The step that makes the stage.
+    sources
+        Where bytes came from.
+    needs
+        Components that it is built with.
+    built, inputs, tools
+        If it is built: the step that does it, size and sha256 of the component's own files, and the compilers.
+    checked
+        If nothing but other components uses it: the step that audits a program linked with it.
+    """
+
+    recipe: Recipe
+    version: str
+    part: Slice
+    fixed: Step
+    sources: tuple[FetchSpec, ...] = ()
+    needs: tuple[Thin, ...] = ()
+    built: Step | None = None
+    inputs: tuple[int, str] | None = None
+    tools: Mapping[str, str] = field(default_factory=dict)
+    checked: Step | None = None
+
+    def closure(self) -> list[Thin]:
+        """Return what it is built with, and what that is, each once; a `PlanError` for two versions of one."""
+        return _closure(self.needs, f"{self.recipe.name} {self.version}")
+
+
+@dataclass
+class Stages:
+    """Adds to a graph what makes stages.
+
+    Parameters
+    ----------
+    recipes, lock
+        What may be used.
+    folder
+        Where the recipes are.
+    environ
+        The environment, in which toolchains are looked for.
+    unavailable
+        Sources that failed in this run, by their id, with the error.
+    graph
+        Receives the steps.
+    """
+
+    recipes: Mapping[str, Recipe]
+    lock: Lock
+    folder: Path
+    environ: Mapping[str, str]
+    unavailable: Mapping[str, MacbuildError]
+    graph: Graph
+
+    def thin(self, recipe: Recipe, release: Release, arch: str, request: Request) -> Thin:
+        """Return the stage of a release for one architecture of macOS.
+
+        Raises
+        ------
+        PlanError, LockError, UnreachableError, RecipeError, ToolError
+            It cannot be made.
+        """
+        part = release.slice(arch)
+        assert part is not None
+        place = f"{recipe.name}-{release.version}-macos-{arch}"
+        (repair,) = filled([recipe.repair], {"version": release.version, "arch": arch})
+        facts = {"recipe": data_digest(repair), "arch": arch}
+        if recipe.build is None:
+            source = self._choose(recipe, release, arch)
+            installed = self._arranged(recipe, source, place)
+            fixed = self.graph.add(f"{place}/fix", "fix", FixSpec(repair, arch), facts, [installed])
+            return Thin(recipe, release.version, part, fixed, (source,))
+        needs = tuple(self.other(name, version, arch, request) for name, version in part.needs.items())
+        for need in needs:
+            if parse_version(need.part.minimum_macos) > parse_version(part.minimum_macos):
+                problem = f"needs {need.recipe.name} {need.version}, which needs macOS {need.part.minimum_macos}"
+                raise PlanError(problem, where=f"{recipe.name} {release.version} {arch} {part.minimum_macos}")
+        deployment = max(request.deployment or "0", part.minimum_macos, key=parse_version)
+        target = Target("arm64" if arch == "arm64" else "x86_64", deployment)
+        thin = self._built(recipe, release, part, needs, target, request.toolchain)
+        if recipe.build.consumer:
+            thin.checked = self._checked(thin, place, target, request)
+            return thin
+        exports = tuple((glob, tuple(rule.allow)) for glob, rule in recipe.audit.exports.items() if rule.allow)
+        facts["recipe"] = digest([facts["recipe"], exports])
+        fix = FixSpec(repair, arch, exports)
+        thin.fixed = self.graph.add(f"{place}/fix", "fix", fix, facts, [thin.fixed])
+        return thin
+
+    def other(self, name: str, version: str, arch: str, request: Request) -> Thin:
+        """Return the stage of a component that another one names."""
+        recipe = known_recipe(self.recipes, name)
+        release = recipe.release(version, "arm64" if arch == "arm64" else "x86_64")
+        return self.thin(recipe, release, arch, request)
+
+    def host(self, name: str, version: str | None = None) -> Thin:
+        """Return the stage of a component that is built for the machine that macbuild runs on.
+
+        Raises
+        ------
+        PlanError
+            If it is repackaged, or has no release for such a machine.
+        """
+        recipe = known_recipe(self.recipes, name)
+        if recipe.build is None:
+            raise PlanError("is repackaged, so it cannot be built for this machine", where=name)
+        arch = detect_host().default_arch if detect_host().arch == "arm64" else "x86_64"
+        release = recipe.release(version, arch)
+        part = release.slice(arch)
+        assert part is not None
+        needs = tuple(self.host(need, wanted) for need, wanted in part.needs.items())
+        return self._built(recipe, release, part, needs, None, "host")
+
+    def linux(self, recipe: Recipe, release: Release) -> Step:
+        """Return the step that arranges the Linux release of a component, which serves tests on this machine."""
+        source = self._choose(recipe, release, "linux_x86_64")
+        return self._arranged(recipe, source, f"{recipe.name}-{release.version}-linux-x86_64")
+
+    def _arranged(self, recipe: Recipe, source: FetchSpec, place: str) -> Step:
+        names = {"version": source.ref.version, "arch": source.ref.arch}
+        rules = tuple(filled(recipe.layouts[source.candidate.layout], names))
+        links = tuple(filled(recipe.links, names))
+        fetched = self.graph.add(f"{place}/fetch", "fetch", source, {"lock": pin_digest(source)}, [])
+        unpacked = self.graph.add(f"{place}/unpack", "unpack", UnpackSpec(), {}, [fetched])
+        layout = {"recipe": digest([data_digest(rules), data_digest(links)])}
+        return self.graph.add(f"{place}/install", "install", InstallSpec(rules, links), layout, [unpacked])
+
+    def _patched(self, name: str, arranged: Step, place: str, target: Target | None) -> Step:
+        """Return the step that edits a source for what is built, or the source as it is if nothing is to be edited."""
+        folder = self.folder.parent / "patches" / name
+        if not folder.is_dir():
+            return arranged
+        from macbuild.patching import edits_digest, load_edits  # noqa: PLC0415 - few components have edits
+
+        platform = "linux" if target is None and sys.platform != "darwin" else "macos"
+        facts = {"edits": edits_digest(load_edits(folder), platform)}
+        return self.graph.add(f"{place}/patch-{platform}", "patch", PatchSpec(name, platform), facts, [arranged])
+
+    def _built(
+        self,
+        recipe: Recipe,
+        release: Release,
+        part: Slice,
+        needs: tuple[Thin, ...],
+        target: Target | None,
+        toolchain: str | None,
+    ) -> Thin:
+        """Return what the build step makes, from the sources of the release if it has any."""
+        assert recipe.build is not None
+        roles: list[tuple[Need, Step]] = []
+        sources: tuple[FetchSpec, ...] = ()
+        if release.source:
+            source = self._choose(recipe, release, ANY)
+            place = f"{recipe.name}-{release.version}-source"
+            tree = self._patched(recipe.name, self._arranged(recipe, source, place), place, target)
+            sources, roles = (source,), [(Need(recipe.name, "source"), tree)]
+        closure = _closure(needs, f"{recipe.name} {release.version}")
+        roles += [(Need(other.recipe.name, "library"), other.fixed) for other in closure]
+        roles += self._tools(part, without=recipe.name)
+        place = f"{recipe.name}-{release.version}-{'host' if target is None else f'macos-{target.arch}'}"
+        built, inputs, tools = self._build(recipe, recipe.build, "", place, roles, target, toolchain)
+        sources = (*sources, *(source for other in closure for source in other.sources))
+        return Thin(recipe, release.version, part, built, sources, needs, built, inputs, tools)
+
+    def _tools(self, part: Slice, without: str = "") -> list[tuple[Need, Step]]:
+        wanted = {name: version for name, version in part.tools.items() if name != without}
+        return [(Need(name, "tool"), self.host(name, version).fixed) for name, version in wanted.items()]
+
+    def _build(
+        self,
+        recipe: Recipe,
+        build: Build,
+        project: str,
+        place: str,
+        roles: Sequence[tuple[Need, Step]],
+        target: Target | None,
+        toolchain_name: str | None,
+    ) -> tuple[Step, tuple[int, str], Mapping[str, str]]:
+        from macbuild.toolchain import find_toolchain  # noqa: PLC0415 - what is only repackaged needs no compiler
+
+        toolchain = find_toolchain(toolchain_name, target, self.environ)
+        inputs = inputs_digest(self.folder / recipe.name, build.inputs)
+        tools = {toolchain.name: toolchain.describe(), **cmake_versions()}
+        setting = {
+            "recipe": data_digest(build),
+            "toolchain": digest([toolchain.identity, tools]),
+            "target": str(target or "host"),
+        }
+        keys = [[need.component, need.role, step.key] for need, step in roles]
+        # Everything but the component's own files, so that these compile in the same folder when they change.
+        mark = digest([setting, keys, str(self.folder.absolute())])[:12]
+        step = f"{place}/{'consumer' if project else 'build'}"
+        folder = f"{step.replace('/build', '').replace('/', '-')}-{toolchain.name}-{mark}"
+        needed = tuple(need for need, _ in roles)
+        spec = BuildSpec(recipe.name, project, folder, build, target, needed, toolchain_name)
+        facts = {**setting, "source": inputs[1]}
+        return self.graph.add(step, "build", spec, facts, [made for _, made in roles]), inputs, tools
+
+    def _checked(self, thin: Thin, place: str, target: Target, request: Request) -> Step:
+        """Return the step that audits the program that is linked with a library, as its users link it."""
+        recipe = thin.recipe
+        assert recipe.build is not None
+        consumer = Build(inputs=[f"{recipe.build.consumer}/**/*"])
+        roles = [(Need(other.recipe.name, "library"), other.fixed) for other in (thin, *thin.closure())]
+        roles += self._tools(thin.part)
+        project = recipe.build.consumer
+        built, _, _ = self._build(recipe, consumer, project, place, roles, target, request.toolchain)
+        facts = {"recipe": data_digest(recipe.repair), "arch": target.arch}
+        fixed = self.graph.add(f"{place}/fix", "fix", FixSpec(recipe.repair, target.arch), facts, [built])
+        audit = AuditSpec(request.policy, target, recipe.audit)
+        facts = {"recipe": data_digest(recipe.audit), "target": str(target), "policy": policy_digest(request.policy)}
+        return self.graph.add(f"{place}/audit", "audit", audit, facts, [fixed])
+
+    def _choose(self, recipe: Recipe, release: Release, arch: str) -> FetchSpec:
+        """Return the source that serves a slice: the first in the store, else the first that is pinned and not known
+        to be out of reach.
+        """  # noqa: D205 - one sentence
+        passed_over = []
+        possible: list[FetchSpec] = []
+        missing: list[MacbuildError] = []
+        for ref, candidate in source_refs(recipe):
+            if (ref.version, ref.arch) != (release.version, arch):
+                continue
+            pin = self.lock.pin(ref)
+            if pin is None:
+                passed_over.append(f"{ref.source} ({candidate.fetch.describe()}) is not pinned")
+            elif ref.id in self.unavailable:
+                error = self.unavailable[ref.id]
+                missing.append(error)
+                passed_over.append(f"{ref.source} ({candidate.fetch.describe()}): {error}")
+            else:
+                possible.append(FetchSpec(ref, candidate, pin, tuple(passed_over)))
+        for spec in possible:
+            if self.graph.store.has(digest({"kind": "fetch", "lock": pin_digest(spec)})):
+                return spec
+        if possible:
+            return possible[0]
+        where = f"{recipe.name} {release.version} {arch}"
+        if missing:
+            why = "; ".join(passed_over)
+            raise UnreachableError(f"no source can be had: {why}", where=where, hint=missing[-1].hint)
+        raise LockError(f"no source is pinned: {'; '.join(passed_over)}", where=where, hint="run: macbuild lock")
+
+
+def _closure(needs: Sequence[Thin], where: str) -> list[Thin]:
+    found: dict[str, Thin] = {}
+    waiting = list(needs)
+    while waiting:
+        need = waiting.pop(0)
+        same = found.setdefault(need.recipe.name, need)
+        if same.version != need.version:
+            raise PlanError(f"is built with {need.recipe.name} {same.version} and {need.version}", where=where)
+        if same is need:
+            waiting += need.needs
+    return list(found.values())
