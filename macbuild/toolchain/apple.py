@@ -23,7 +23,12 @@ __all__ = ["AppleToolchain"]
 _HERE = Path(__file__).parent
 _CODE = ("apple.py", "driver.py", "files.py", "flags.py", "flags.toml", "exportlists.py", "link.py", "model.py")
 _CMAKE = ("apple.cmake", "darwin.cmake", "rules.cmake")
-_COMPILE = ("-Wno-unknown-warning-option", "-Wno-unused-command-line-argument")
+_COMPILE = (
+    "-Wno-unknown-warning-option",
+    "-Wno-unused-command-line-argument",
+    # A function that the target may lack is linked weakly; without a check it would be a call of address 0.
+    "-Werror=unguarded-availability-new",
+)
 _LINK = ("-Wl,-headerpad,0x1000", "-Wl,-dead_strip", "-Wl,-dead_strip_dylibs", "-Wl,-S")
 _HINT = "install Xcode, or the Command Line Tools by: xcode-select --install"
 _SECONDS = 60

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ from macbuild.errors import MacbuildError, ToolError
 from macbuild.files import os_errors
 from macbuild.toolchain.flags import DYLIB, System, Translation, expand, rules_from, translate
 
-__all__ = ["explain", "main"]
+__all__ = ["KNOWN", "explain", "main"]
+
+KNOWN = "-Wl,-macbuild_known_symbols"
+"""Makes a link fail that takes from macOS what there is no evidence for; CMake's checks have it (cmake/rules.cmake)."""
 
 _SOURCES = frozenset({".c", ".cc", ".cp", ".cpp", ".cxx", ".c++", ".C", ".m", ".mm", ".s", ".S"})
 # Flags with a word of their own, for a call that compiles and links at once.
@@ -76,6 +79,8 @@ class _Call:
     def link(self, words: Sequence[str], *, quiet: bool) -> int:
         self.quiet = quiet
         words = list(expand(words))
+        known = KNOWN in words
+        words = [word for word in words if word != KNOWN]
         with tempfile.TemporaryDirectory(prefix="macbuild-link-") as folder:
             if any(_is_source(word) for word in words):
                 status, words = self._compile_sources(words, Path(folder))
@@ -84,7 +89,25 @@ class _Call:
             translation = translate(words, self.rules, self.system, kind="link")
             if not quiet:
                 _tell(translation)
-            return self._link(translation)
+            status = self._link(translation)
+            if status == 0 and known:
+                self._check(_output(translation.arguments))
+            return status
+
+    def _check(self, output: Path) -> None:
+        """Refuse what was linked if the deployment target may not have one of its symbols, strong or weak."""
+        unknown = [name for name, library in _system_imports(output) if self._lacks(library, name)]
+        if unknown:
+            output.unlink()
+            hint = "macbuild stubs show SYMBOL tells the evidence"
+            raise ToolError(f"no evidence that macOS {self.config['deployment']} has {', '.join(unknown)}", hint=hint)
+
+    def _lacks(self, library: str, name: str) -> bool:
+        from macbuild.toolchain.evidence import load_evidence  # noqa: PLC0415 - few links are checked
+
+        evidence = load_evidence().get(library)
+        lowest = evidence.lowest(name, self.system.arch) if evidence else "0"
+        return lowest is None or _newer(lowest, self.config["deployment"])
 
     def _link(self, translation: Translation) -> int:
         arguments = translation.arguments
@@ -92,8 +115,8 @@ class _Call:
             arguments = [*arguments, self.system.libcxx]
         if translation.keep is None or not DYLIB & set(arguments):
             return self._run(arguments)
+        output = _output(arguments)
         index = arguments.index("-o") + 1 if "-o" in arguments[:-1] else None
-        output = Path(arguments[index] if index is not None else "a.out")
         arguments = [*arguments[: index - 1], *arguments[index + 1 :]] if index is not None else arguments
         # The export list is enforced beside the output, which so appears whole and right, or not at all. The name is
         # the same, because the linker writes it into the signature.
@@ -142,6 +165,22 @@ class _Call:
             if status:
                 return status, []
         return 0, rest
+
+
+def _output(arguments: Sequence[str]) -> Path:
+    return Path(arguments[arguments.index("-o") + 1] if "-o" in arguments[:-1] else "a.out")
+
+
+def _system_imports(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the symbols that a file takes from other libraries, each with the library's install name."""
+    from macbuild.macho.file import open_macho  # noqa: PLC0415 - few links are checked
+    from macbuild.macho.symbols import read_imports  # noqa: PLC0415 - the same
+
+    with open_macho(path) as file:
+        for image in file.images:
+            for name, ordinal, _ in sorted(read_imports(image)):
+                if 0 < ordinal <= len(image.dylibs):
+                    yield name.decode("utf-8", "replace"), image.dylibs[ordinal - 1].name
 
 
 def _started(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -41,7 +41,13 @@ _ANNOTATED = (
     "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",
 )
 # zig adds undefined-behaviour traps unless told otherwise, which a project's own flags still can.
-_COMPILE = ("-fno-sanitize=undefined", "-Wno-unknown-warning-option", "-Wno-unused-command-line-argument")
+_COMPILE = (
+    "-fno-sanitize=undefined",
+    "-Wno-unknown-warning-option",
+    "-Wno-unused-command-line-argument",
+    # A function that the target may lack is linked weakly; without a check it would be a call of address 0.
+    "-Werror=unguarded-availability-new",
+)
 _LINK = ("-g0", "-Wl,-headerpad,0x1000", "-Wl,-dead_strip", "-Wl,-dead_strip_dylibs", "-Wl,-S")
 # What would tell CMake about the machine that builds, and the strip of another format.
 _HIDDEN = ("brew", "strip", "sw_vers", "xcode-select", "xcrun")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.cmake import build, configure, install, model
+from macbuild.cmake import Project, build, configure, install, model
 from macbuild.events import Event
 from macbuild.files import hash_file
 from macbuild.macho.file import open_macho
@@ -288,3 +288,39 @@ def test_identity_tells_compiler_target_and_data() -> None:
     assert one.startswith("zig 0.")
     assert one != two
     assert one == find_toolchain("zig", Target("arm64", "14.0"), os.environ).identity
+
+
+def test_a_check_of_cmake_finds_what_the_target_has_and_not_what_only_the_headers_have(
+    arch: Arch, tmp_path: Path
+) -> None:
+    prepared = prepare(tmp_path / "tools", arch)
+    source = tmp_path / "checks"
+    source.mkdir()
+    # zig's headers are those of macOS 27, which brought pipe2; kqueue is old.
+    (source / "CMakeLists.txt").write_text("""\
+cmake_minimum_required(VERSION 3.28)
+project(checks LANGUAGES C)
+include(CheckFunctionExists)
+include(CheckSymbolExists)
+check_function_exists(kqueue HAVE_KQUEUE)
+check_symbol_exists(kqueue sys/event.h HAVE_KQUEUE_SYMBOL)
+check_function_exists(pipe2 HAVE_PIPE2)
+check_symbol_exists(pipe2 unistd.h HAVE_PIPE2_SYMBOL)
+foreach(name KQUEUE KQUEUE_SYMBOL PIPE2 PIPE2_SYMBOL)
+  file(APPEND "${CMAKE_BINARY_DIR}/found" "${name}=${HAVE_${name}}\\n")
+endforeach()
+""")
+    configure(Project(source, tmp_path / "build", prepared))
+    found = (tmp_path / "build/build/found").read_text().split()
+    assert found == ["KQUEUE=1", "KQUEUE_SYMBOL=1", "PIPE2=", "PIPE2_SYMBOL="]
+
+
+def test_a_function_newer_than_the_target_is_an_error_where_nothing_asks_for_it(
+    zig_cc: Prepared, tmp_path: Path
+) -> None:
+    guarded = "if (__builtin_available(macOS 27.0, *)) return pipe2(f, 0);"
+    for body, status in (("return pipe2(f, 0);", 1), (f"{guarded} return pipe(f);", 0)):
+        (tmp_path / "a.c").write_text(f"#include <unistd.h>\nint a(int *f) {{ {body} }}\n")
+        done = run(zig_cc.c, "-Wno-error", "-c", "a.c", "-o", "a.o", cwd=tmp_path)
+        assert done.returncode == status, done.stderr
+        assert ("'pipe2' is only available on macOS 27" in done.stderr) == bool(status)
