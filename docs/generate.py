@@ -20,7 +20,7 @@ from macbuild.audit.policy import BUILT_IN, Parameters, load_policy
 from macbuild.cli.app import application
 from macbuild.cli.options import ALWAYS, INTERRUPTED
 from macbuild.config import Setting, settings_table
-from macbuild.schema import lock_schema, recipe_schema, settings_schema
+from macbuild.schema import edits_schema, lock_schema, recipe_schema, settings_schema
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"
@@ -90,6 +90,9 @@ NOTES = {
     "Dependency.to": "the new name",
     "Lock.version": "version of this format",
     "Pinned.request": "what the recipe asks for; when it changes, the pin no longer counts",
+    "EditFile.schema": "version of this format",
+    "EditFile.component": "the name of the folder",
+    "EditFile.edits": "each is applied to the file as it was before all of them",
     "ArtifactEntry.component": "the recipe that it was made by",
     "ArtifactEntry.component_version": "the release of the recipe",
     "ArtifactEntry.distribution": "the name that users install or unpack it by",
@@ -208,7 +211,7 @@ one. [settings.schema.json](settings.schema.json) is the schema of the file.
 | `CI` | plain lines in place of progress bars |
 | `GITHUB_STEP_SUMMARY` | the table of artifacts is added to this file, as Markdown |
 
-Proxies, the package index and credentials are those that pip, npm, git and requests are configured with.
+Proxies, the package index and credentials are those that pip, npm, apt-get, git and requests are configured with.
 """
 
 
@@ -284,6 +287,27 @@ It is TOML, sorted, and written whole or not at all. [lock.schema.json](lock.sch
 another `version` is refused.
 
 {_schema_tables(lock_schema())}"""
+
+
+def edits() -> str:
+    """Return the page of the format of edit files, from its schema, with a real one as the example."""
+    example = (ROOT / "patches/core/cache.toml").read_text("utf-8")
+    return f"""# Edit files
+
+The files `patches/<component>/*.toml` say what is changed in sources that are not ours. How to write and use them:
+[edit foreign sources](../how-to/edits.md). [edits.schema.json](edits.schema.json) is the schema, for editors;
+`macbuild patch schema` prints it.
+
+{_schema_tables(edits_schema())}
+A pattern may not repeat a group, has at most three repeats and no flags, so that no text makes it take long. A path is
+inside the tree and leads through no link. The new text is what its author wrote: an edit holds nothing of upstream but
+its anchors.
+
+## Example
+
+```toml
+{example}```
+"""
 
 
 def manifest() -> str:
@@ -429,11 +453,13 @@ PAGES: dict[str, Callable[[], str]] = {
     "exit-codes.md": exit_codes,
     "recipe.md": recipe,
     "lock.md": lock,
+    "edits.md": edits,
     "manifest.md": manifest,
     "audit-rules.md": audit_rules,
     "recipe.schema.json": lambda: _json(recipe_schema()),
     "lock.schema.json": lambda: _json(lock_schema()),
     "settings.schema.json": lambda: _json(settings_schema()),
+    "edits.schema.json": lambda: _json(edits_schema()),
 }
 
 
@@ -451,7 +477,7 @@ def drift() -> list[str]:
 def unknown_notes() -> list[str]:
     """Return the notes on keys that no schema has."""
     path = Path(macbuild.__file__).parent / "package/manifest.schema.json"
-    schemas = [recipe_schema(), lock_schema(), json.loads(path.read_text("utf-8"))]
+    schemas = [recipe_schema(), lock_schema(), edits_schema(), json.loads(path.read_text("utf-8"))]
     known = {f"{name}.{key}" for schema in schemas for name, entry in schema["$defs"].items()
              for key in entry["properties"]}  # fmt: skip
     return sorted(set(NOTES) - known)

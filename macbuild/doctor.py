@@ -46,6 +46,7 @@ def examine(project: Project) -> Iterator[Check]:
     yield Check("python", ok=True, needed=True, found=version, mend="")
     yield _pip()
     yield _program("npm", "sources of the npm kind", "install Node.js")
+    yield _program("apt-get", "sources of the debian kind", "name a folder that has their files as a mirror")
     yield _program("git", "sources of the git kind", "install git")
     yield _attempt("recipes", lambda: f"{len(project.recipes)} in {project.recipes_folder}")
     yield _attempt("lock", lambda: f"{len(project.lock.pinned)} sources pinned in {project.lock_path}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from macbuild.errors import UnreachableError
 from macbuild.events import Emit, Note, Progress
+from macbuild.fetch.download import Pin
 from macbuild.fetch.providers import fetch
+from macbuild.fetch.sources import FileSource
 from macbuild.lock import Lock, Pinned, SourceRef, Unpinned, source_refs
 from macbuild.project import Project
 from macbuild.recipe import Candidate
@@ -38,14 +41,15 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
     """
     pinned: list[Pinned] = []
     unpinned: list[Unpinned] = []
-    for recipe in project.recipes.values():
-        for ref, candidate in source_refs(recipe):
+    with tempfile.TemporaryDirectory(prefix="macbuild-lock-") as folder:
+        pins = _Pins(project, emit, Path(folder))
+        for ref, candidate in chain.from_iterable(map(source_refs, project.recipes.values())):
             kept = None if update else old.pin(ref)
             if kept is not None:
                 pinned.append(kept)
                 continue
             try:
-                pinned.append(_pin(project, ref, candidate, emit))
+                pinned.append(pins.pin(ref, candidate))
             except UnreachableError as error:
                 known = old.pin(ref)
                 if known is not None:
@@ -58,18 +62,37 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
     return Lock(pinned=pinned, unpinned=unpinned)
 
 
-def _pin(project: Project, ref: SourceRef, candidate: Candidate, emit: Emit) -> Pinned:
-    with tempfile.TemporaryDirectory(prefix="macbuild-lock-") as folder:
-        work = Path(folder)
-        pin = fetch(
-            candidate.fetch,
-            None,
-            work / "file",
-            work=work / "partial",
-            base=project.recipes_folder / ref.component,
-            offline=project.settings.offline,
-            mirrors=project.settings.mirrors,
-            progress=lambda done, total: emit(Progress(ref.id, "downloading", done, total)),
-        )
-    emit(Note("info", f"{ref.id} pinned: {pin.file}, {pin.size} bytes"))
-    return Pinned(**msgspec.structs.asdict(ref), file=pin.file, size=pin.size, sha256=pin.sha256)
+class _Pins:
+    """Brings sources once each, though several components are parts of one; `folder` has what they share."""
+
+    def __init__(self, project: Project, emit: Emit, folder: Path) -> None:
+        self.project = project
+        self.emit = emit
+        self.folder = folder
+        self.known: dict[str, Pin] = {}
+
+    def pin(self, ref: SourceRef, candidate: Candidate) -> Pinned:
+        # What a local path means depends on the recipe.
+        key = ref.id if isinstance(candidate.fetch, FileSource) else ref.request
+        pin = self.known.get(key) or self._fetched(ref, candidate)
+        self.known[key] = pin
+        self.emit(Note("info", f"{ref.id} pinned: {pin.file}, {pin.size} bytes"))
+        return Pinned(**msgspec.structs.asdict(ref), file=pin.file, size=pin.size, sha256=pin.sha256)
+
+    def _fetched(self, ref: SourceRef, candidate: Candidate) -> Pin:
+        settings = self.project.settings
+        file = self.folder / "file"
+        try:
+            return fetch(
+                candidate.fetch,
+                None,
+                file,
+                work=self.folder / "partial",
+                shared=self.folder / "shared",
+                base=self.project.recipes_folder / ref.component,
+                offline=settings.offline,
+                mirrors=settings.mirrors,
+                progress=lambda done, total: self.emit(Progress(ref.id, "downloading", done, total)),
+            )
+        finally:
+            file.unlink(missing_ok=True)

@@ -146,6 +146,7 @@ def _fetch(spec: FetchSpec, job: _Job) -> str:
         Pin(spec.pin.file, spec.pin.size, spec.pin.sha256),
         job.work / spec.pin.file,
         work=context.store.partial(spec.pin.sha256),
+        shared=context.store.partial("shared"),
         base=context.recipes / spec.ref.component,
         offline=context.offline,
         mirrors=context.mirrors,

@@ -10,11 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from macbuild.errors import FetchError, MacbuildError, NoSpaceError, StoreError, UnreachableError
+from macbuild.fetch.debian import fetch_debian
 from macbuild.fetch.download import Patience, Pin, check_pin, download
 from macbuild.fetch.git import fetch_git
-from macbuild.fetch.packages import fetch_npm, fetch_wheel
+from macbuild.fetch.packages import fetch_npm, fetch_sdist, fetch_wheel
 from macbuild.fetch.progress import Progress, silent, throttled
-from macbuild.fetch.sources import FileSource, NpmSource, Source, UrlSource, WheelSource
+from macbuild.fetch.sources import (
+    DebianSource,
+    FileSource,
+    GitSource,
+    NpmSource,
+    SdistSource,
+    Source,
+    UrlSource,
+    WheelSource,
+)
 from macbuild.fetch.trees import folder_nodes, write_tar
 from macbuild.files import atomic_path, copy_file, hash_file, os_errors, remove_tree
 
@@ -35,6 +45,7 @@ def fetch(
     progress: Progress = silent,
     limit: int = LIMIT,
     patience: Patience | None = None,
+    shared: Path | None = None,
 ) -> Pin:
     """Bring the bytes of a source to one file and return what came.
 
@@ -61,6 +72,9 @@ def fetch(
         Largest size in bytes of a source without a pin.
     patience
         Time limits and retries of downloads.
+    shared
+        Folder for what several sources use, such as the indexes of Debian's archives, kept between runs; `work` if
+        absent.
 
     Raises
     ------
@@ -69,9 +83,18 @@ def fetch(
     FetchError, IntegrityError
         What came cannot be used, or is not what is pinned.
     ToolError, NoSpaceError, StoreError
-        A program that fetches (pip, npm, git) is missing, or the file cannot be written.
+        A program that fetches (pip, npm, git, apt-get) is missing, or the file cannot be written.
     """
-    job = _Job(source, pin, destination, work=work, progress=progress, limit=limit, patience=patience)
+    job = _Job(
+        source,
+        pin,
+        destination,
+        work=work,
+        shared=shared or work,
+        progress=progress,
+        limit=limit,
+        patience=patience,
+    )
     folders = [Path(mirror) for mirror in mirrors if not _is_remote(mirror)]
     addresses = [] if offline else [mirror for mirror in mirrors if _is_remote(mirror)]
     came = job.from_mirrors(folders, addresses)
@@ -101,6 +124,7 @@ class _Job:
         destination: Path,
         *,
         work: Path,
+        shared: Path,
         progress: Progress,
         limit: int,
         patience: Patience | None,
@@ -109,6 +133,7 @@ class _Job:
         self._pin = pin
         self._destination = destination
         self._work = work
+        self._shared = shared
         self._progress = throttled(progress)
         self._limit = limit
         self._patience = patience
@@ -151,13 +176,20 @@ class _Job:
                 raise UnreachableError("there is no such file or folder", where=path)
             return self._packed(path) if path.is_dir() else self._copied(path)
         with self._private_folder() as folder:
-            if isinstance(source, WheelSource):
-                path = fetch_wheel(source, folder, self._progress, self._limit)
-            elif isinstance(source, NpmSource):
-                path = fetch_npm(source, folder, self._progress, self._limit)
-            else:
-                path = fetch_git(source, folder, self._progress, self._limit)
+            path = self._brought(source, folder)
             return self._copied(path, path.name)
+
+    def _brought(self, source: WheelSource | SdistSource | DebianSource | NpmSource | GitSource, folder: Path) -> Path:
+        """Let the program that knows the source bring it into the folder."""
+        if isinstance(source, WheelSource):
+            return fetch_wheel(source, folder, self._progress, self._limit)
+        if isinstance(source, SdistSource):
+            return fetch_sdist(source, folder, self._progress, self._limit)
+        if isinstance(source, DebianSource):
+            return fetch_debian(source, folder, self._shared / "apt", self._progress, self._limit)
+        if isinstance(source, NpmSource):
+            return fetch_npm(source, folder, self._progress, self._limit)
+        return fetch_git(source, folder, self._progress, self._limit)
 
     def _downloaded(self, urls: Sequence[str]) -> Pin:
         wanted = self._pin.sha256 if self._pin else hashlib.sha256(self._source.request().encode()).hexdigest()

@@ -9,13 +9,24 @@ import msgspec
 
 from macbuild.fetch.addresses import redact
 
-__all__ = ["FileSource", "GitSource", "NpmSource", "Source", "UrlSource", "WheelSource"]
+__all__ = [
+    "DebianSource",
+    "FileSource",
+    "GitSource",
+    "NpmSource",
+    "SdistSource",
+    "Source",
+    "UrlSource",
+    "WheelSource",
+]
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 _PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.!+_-]*")
 _PYTHON = re.compile(r"3\.[0-9]{1,2}")
 _TAG = re.compile(r"[a-z0-9_]+")
+_DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_DEBIAN_FILE = re.compile(r"[a-z0-9][A-Za-z0-9.+~_-]*")
 _NPM_PACKAGE = re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*")
 _NPM_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
 _GIT_URL = re.compile(r"(?:https?|ssh|git|file)://\S+|[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:\S+")
@@ -106,6 +117,66 @@ class WheelSource(_Base, frozen=True, tag="wheel"):
         return f"wheel {self.package}=={self.version} {tags}"
 
 
+class SdistSource(_Base, frozen=True, tag="sdist"):
+    """The source distribution of a Python package, from the package index that the user configured for pip.
+
+    It is brought as a file; none of its code runs.
+
+    Parameters
+    ----------
+    package, version
+        Name, and exact version.
+    """
+
+    package: str
+    version: str
+
+    def __post_init__(self) -> None:
+        """Check the values: they become arguments of pip."""
+        _must(_PACKAGE, "package", self.package, "grpcio")
+        _must(_VERSION, "version", self.version, "1.81.1")
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return f"sdist {self.package} {self.version} from the Python package index"
+
+    def request(self) -> str:
+        """Return one line that changes when the source asks for something else."""
+        return f"sdist {self.package}=={self.version}"
+
+
+class DebianSource(_Base, frozen=True, tag="debian"):
+    """One file of a Debian source package, from the archives that the machine's apt is configured with.
+
+    Any version of the package that has the file serves: revisions share the upstream archive, and the pin decides.
+
+    Parameters
+    ----------
+    package
+        Name of the source package.
+    file
+        Which of its files, usually the upstream archive.
+    """
+
+    package: str
+    file: str
+
+    def __post_init__(self) -> None:
+        """Check the values: they become arguments of apt-get."""
+        _must(_DEBIAN_PACKAGE, "package", self.package, "libevent")
+        _must(_DEBIAN_FILE, "file", self.file, "libevent_2.1.12-stable.orig.tar.gz")
+        if not self.file.startswith(f"{self.package}_"):
+            raise ValueError(f"`file` is {self.file!r}; names of files of this package start with '{self.package}_'")
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return f"{self.file} of the Debian source package {self.package}"
+
+    def request(self) -> str:
+        """Return one line that changes when the source asks for something else."""
+        return f"debian {self.package} {self.file}"
+
+
 class NpmSource(_Base, frozen=True, tag="npm"):
     """A package from the npm registry that the user configured: `package` and exact `version`."""
 
@@ -174,4 +245,4 @@ class GitSource(_Base, frozen=True, tag="git"):
         return f"git {redact(self.url)} {self.commit}"
 
 
-Source: TypeAlias = UrlSource | WheelSource | NpmSource | FileSource | GitSource
+Source: TypeAlias = UrlSource | WheelSource | SdistSource | DebianSource | NpmSource | FileSource | GitSource

@@ -31,44 +31,14 @@ Place: TypeAlias = Literal["linker", "link", "compile"]
 TABLE = Path(__file__).with_name("flags.toml")
 _MAX_NESTING = 8
 # Flags of the compiler whose next word is theirs, so that it is not read as a flag itself.
-_TAKES_WORD = frozenset(
-    {
-        "-o",
-        "-x",
-        "-I",
-        "-L",
-        "-F",
-        "-D",
-        "-U",
-        "-include",
-        "-imacros",
-        "-isystem",
-        "-iquote",
-        "-idirafter",
-        "-iframework",
-        "-iprefix",
-        "-iwithprefix",
-        "-MF",
-        "-MT",
-        "-MQ",
-        "-Xclang",
-        "-Xpreprocessor",
-        "-Xassembler",
-        "-install_name",
-        "-current_version",
-        "-compatibility_version",
-        "-u",
-        "-e",
-        "-mllvm",
-        "-weak_library",
-        "-framework",
-        "-A",
-        "-b",
-        "-V",
-        "-aux-info",
-        "-dumpdir",
-    }
-)
+# fmt: off
+_TAKES_WORD = frozenset({
+    "-o", "-x", "-I", "-L", "-F", "-D", "-U", "-include", "-imacros", "-isystem", "-iquote", "-idirafter",
+    "-iframework", "-iprefix", "-iwithprefix", "-MF", "-MT", "-MQ", "-Xclang", "-Xpreprocessor", "-Xassembler",
+    "-install_name", "-current_version", "-compatibility_version", "-u", "-e", "-mllvm", "-weak_library",
+    "-framework", "-A", "-b", "-V", "-aux-info", "-dumpdir"
+})
+# fmt: on
 # Flags by which a compiler makes a dylib.
 DYLIB = frozenset({"-shared", "-dynamiclib"})
 
@@ -260,14 +230,18 @@ class _Work:
 
     def _next_linker(self, owner: str, waiting: list[str]) -> str:
         """Return the linker's next word, which may be in a later -Wl or -Xlinker."""
-        if not waiting:
-            word = self._next(owner)
-            if word == "-Xlinker":
-                return self._next(owner)
-            if not word.startswith("-Wl,"):
-                raise ToolError(f"{owner} has no value", where="the linker's arguments")
+        if waiting:
+            return waiting.pop(0)
+        word = self._next(owner)
+        if word == "-Xlinker":
+            return self._next(owner)
+        if word.startswith("-Wl,"):
             waiting[:] = word[4:].split(",")
-        return waiting.pop(0)
+            return waiting.pop(0)
+        # A compiler hands a plain word on in its place, where a linker takes it as the value.
+        if word.startswith("-"):
+            raise ToolError(f"{owner} has no value", where="the linker's arguments")
+        return word
 
     def _linker(self, waiting: list[str]) -> None:
         if self.kind == "compile":

@@ -38,6 +38,7 @@ def test_a_library_and_its_user_are_built_and_a_program_with_both_is_audited(sam
         assert (stage / "lib/libfourfold.a").is_file()
         consumer = result.plan.steps[step.replace("/build", "/fix")]
         binary = lief.parse(sample.cache / "results" / consumer.key[:2] / consumer.key / "stage/bin/fourfold_consumer")
+        assert isinstance(binary, lief.MachO.Binary)
         assert [library.name for library in binary.libraries] == ["/usr/lib/libSystem.B.dylib"]
         assert binary.has_code_signature
     assert make(sample, "fourfold", arch="universal2").idle

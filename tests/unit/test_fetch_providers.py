@@ -12,16 +12,29 @@ import msgspec
 import pytest
 
 from macbuild.errors import FetchError, IntegrityError, ToolError, UnreachableError
+from macbuild.fetch import pipguard
 from macbuild.fetch.addresses import file_name, redact
 from macbuild.fetch.child import run
+from macbuild.fetch.debian import source_lines, source_stanzas
 from macbuild.fetch.download import Pin
 from macbuild.fetch.providers import fetch
-from macbuild.fetch.sources import FileSource, GitSource, NpmSource, Source, UrlSource, WheelSource
+from macbuild.fetch.sources import (
+    DebianSource,
+    FileSource,
+    GitSource,
+    NpmSource,
+    SdistSource,
+    Source,
+    UrlSource,
+    WheelSource,
+)
 from macbuild.fetch.unpack import unpack
 
 DATA = b"pinned bytes"
 PIN = Pin("f.bin", len(DATA), hashlib.sha256(DATA).hexdigest())
 WHEEL = WheelSource(package="torch", version="2.13.0", platform="macosx_14_0_arm64")
+SDIST = SdistSource(package="grpcio", version="1.81.1")
+DEBIAN = DebianSource(package="libx+1", file="libx+1_1.0~rc1+ds.orig.tar.gz")
 
 
 class Folder:
@@ -69,7 +82,7 @@ def commit(repository: Path) -> str:
 def test_sources_are_read_from_data_by_their_type() -> None:
     for source in (
         UrlSource(urls=["https://example.org/a.zip"]), WHEEL, NpmSource(package="@scope/name", version="1.2.3-rc.1"),
-        FileSource(path="x"), GitSource(url="https://example.org/r.git", commit="0" * 40),
+        FileSource(path="x"), GitSource(url="https://example.org/r.git", commit="0" * 40), SDIST, DEBIAN,
     ):  # fmt: skip
         assert msgspec.json.decode(msgspec.json.encode(source), type=Source) == source
 
@@ -84,6 +97,15 @@ def test_sources_are_read_from_data_by_their_type() -> None:
         '{"type":"wheel","package":"--pre","version":"1","platform":"any"}',
         '{"type":"wheel","package":"a","version":">=1","platform":"any"}',
         '{"type":"wheel","package":"a","version":"1","platform":"any --pre"}',
+        '{"type":"sdist","package":"--pre","version":"1"}',
+        '{"type":"sdist","package":"a @ file:///x","version":"1"}',
+        '{"type":"sdist","package":"a","version":"1 --pre"}',
+        '{"type":"sdist","package":"a","version":"1","platform":"any"}',
+        '{"type":"debian","package":"-a","file":"-a_1.dsc"}',
+        '{"type":"debian","package":"ab","file":"../ab_1.dsc"}',
+        '{"type":"debian","package":"ab","file":"ab_/x"}',
+        '{"type":"debian","package":"ab","file":"abc_1.dsc"}',
+        '{"type":"debian","package":"ab"}',
         '{"type":"npm","package":"-g","version":"1.0.0"}',
         '{"type":"npm","package":"a","version":"latest"}',
         '{"type":"git","url":"ext::sh -c x","commit":"0000000000000000000000000000000000000000"}',
@@ -104,7 +126,9 @@ def test_requests_tell_sources_apart_and_hide_passwords() -> None:
         UrlSource(urls=["https://example.org/a"], file="b"), WHEEL,
         msgspec.structs.replace(WHEEL, python="3.13"), msgspec.structs.replace(WHEEL, abi="none"),
         NpmSource(package="a", version="1.0.0"), FileSource(path="a"),
-        GitSource(url="https://u:hidden@example.org/r", commit="0" * 40),
+        GitSource(url="https://u:hidden@example.org/r", commit="0" * 40), SDIST,
+        msgspec.structs.replace(SDIST, version="1.81.2"), msgspec.structs.replace(WHEEL, package="grpcio"),
+        DEBIAN, msgspec.structs.replace(DEBIAN, file="libx+1_1.dsc"),
     ]  # fmt: skip
     assert len({source.request() for source in sources}) == len(sources)
     for source in sources:
@@ -126,7 +150,7 @@ def test_a_mirror_folder_serves_every_kind_of_source(folder: Folder, layout: str
     path = folder.path / "mirror" / layout.format(sha256=PIN.sha256, file=PIN.file)
     path.parent.mkdir(parents=True)
     path.write_bytes(DATA)
-    for source in (WHEEL, UrlSource(urls=["http://name.invalid/x"]), FileSource(path="missing")):
+    for source in (WHEEL, SDIST, DEBIAN, UrlSource(urls=["http://name.invalid/x"]), FileSource(path="missing")):
         assert folder.fetch(source, PIN, mirrors=(str(folder.path / "mirror"),), offline=offline) == PIN
         assert folder.out.read_bytes() == DATA
 
@@ -139,7 +163,13 @@ def test_wrong_bytes_in_a_mirror_are_not_used_but_named(folder: Folder) -> None:
 
 
 def test_offline_asks_nobody(folder: Folder) -> None:
-    for source in (WHEEL, UrlSource(urls=["http://127.0.0.1/x"]), NpmSource(package="a", version="1.0.0")):
+    for source in (
+        WHEEL,
+        SDIST,
+        DEBIAN,
+        UrlSource(urls=["http://127.0.0.1/x"]),
+        NpmSource(package="a", version="1.0.0"),
+    ):
         with pytest.raises(UnreachableError, match="offline"):
             folder.fetch(source, PIN, mirrors=("http://127.0.0.1/",), offline=True)
     assert folder.nothing_came()
@@ -230,8 +260,109 @@ def test_a_program_that_is_not_there_is_a_tool_error(folder: Folder, monkeypatch
             folder.fetch(source)
         assert caught.value.hint is not None
     monkeypatch.setattr(sys, "executable", str(folder.path / "python"))
-    with pytest.raises(ToolError):
-        folder.fetch(WHEEL)
+    for package in (WHEEL, SDIST):
+        with pytest.raises(ToolError):
+            folder.fetch(package)
+    assert folder.nothing_came()
+
+
+def test_a_machine_without_apt_get_asks_for_a_mirror(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder.path))
+    with pytest.raises(UnreachableError, match="has no apt-get") as caught:
+        folder.fetch(DEBIAN)
+    assert caught.value.hint is not None
+    assert "mirror" in caught.value.hint
+    assert folder.nothing_came()
+
+
+LINES = """
+deb http://a/b c d # x
+#deb http://off/ c
+  deb-src\t[trusted=yes] http://a/ c/
+deb cdrom:[x]/ c d
+debx y
+"""
+STANZAS = """# head
+
+Types: deb
+# inside
+URIs: http://a/
+Suites: b
+Signed-By:
+ -----BEGIN
+ .
+ x=
+ \t
+Enabled: no
+TYPES: deb
+ deb-src
+URIs: http://b/
+
+Types: deb
+URIs: cdrom:[x]/
+
+URIs: http://c/
+"""
+
+
+def test_archives_of_programs_become_archives_of_sources() -> None:
+    assert source_lines(LINES) == ["deb-src http://a/b c d # x", "deb-src [trusted=yes] http://a/ c/"]
+    first = "Types: deb-src\nURIs: http://a/\nSuites: b\nSigned-By:\n -----BEGIN\n .\n x="
+    assert source_stanzas(STANZAS) == [first, "Enabled: no\nTypes: deb-src\nURIs: http://b/"]
+
+
+GUARD = Path(pipguard.__file__)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-c", "open('ran', 'w')"], ["setup.py"], ["run.py", "build_wheel", "."], ["-m", "run", "x", "y"]],
+)
+def test_in_place_of_python_the_guard_runs_nothing(tmp_path: Path, arguments: list[str]) -> None:
+    for name in ("setup.py", "run.py"):
+        (tmp_path / name).write_text("open('ran', 'w')")
+    command = [sys.executable, "-I", str(GUARD), "answer", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("macbuild: pip ")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.run([os.environ['REAL'], '-c', code])",
+        "subprocess.run(['sh', '-c', 'touch ran'], cwd='.')",
+        "subprocess.run(['sh', '-c', 'touch ran'], executable=os.environ['REAL'])",
+    ],
+)
+def test_a_pip_that_starts_another_program_is_stopped(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    pip = folder.path / "python/pip/__main__.py"
+    pip.parent.mkdir(parents=True)
+    (pip.parent / "__init__.py").touch()
+    mark = f"open({str(folder.path / 'ran')!r}, 'w')"
+    pip.write_text(f"import os, subprocess\ncode = {mark!r}\nos.chdir({str(folder.path)!r})\n{start}\n")
+    monkeypatch.setenv("PYTHONPATH", str(pip.parent.parent))
+    monkeypatch.setenv("REAL", sys.executable)
+    with pytest.raises(FetchError, match="pip may not start"):
+        folder.fetch(SDIST)
+    assert not (folder.path / "ran").exists()
+    assert folder.nothing_came()
+
+
+def test_an_sdist_that_unpacks_to_more_than_the_limit_is_refused(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = folder.path / "python/pip/__main__.py"
+    pip.parent.mkdir(parents=True)
+    (pip.parent / "__init__.py").touch()
+    program = "import os, time\nopen(os.path.join(os.environ['TMPDIR'], 'x'), 'wb').truncate(5000)\ntime.sleep(60)\n"
+    pip.write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(pip.parent.parent))
+    with pytest.raises(FetchError, match="larger than the limit of 4000 bytes"):
+        fetch(SDIST, None, folder.out, work=folder.path / "work", base=folder.path, limit=4000)
     assert folder.nothing_came()
 
 

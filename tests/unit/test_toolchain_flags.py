@@ -291,7 +291,13 @@ def test_forms_in_which_a_linker_flag_comes(line: str) -> None:
     assert found.arguments == ["-install_name", "@rpath/libx.so", "a.o"]
 
 
-@pytest.mark.parametrize("line", ["-Wl,-soname", "-Xlinker", "-Wl,-soname a.o", "-framework", "-Wl,-z"])
+@pytest.mark.parametrize("line", ["-Wl,-soname libx.so", "-Wl,--no-as-needed,-soname libx.so"])
+def test_a_plain_word_after_a_linker_flag_is_its_value_as_compilers_pass_it_on(line: str) -> None:
+    found = translate([*line.split(), "a.o"], RULES, SYSTEM, kind="link")
+    assert found.arguments[-3:] == ["-install_name", "@rpath/libx.so", "a.o"]
+
+
+@pytest.mark.parametrize("line", ["-Wl,-soname", "-Xlinker", "-Wl,-soname -O2 a.o", "-framework", "-Wl,-z"])
 def test_flag_without_its_value_is_refused(line: str) -> None:
     with pytest.raises(ToolError, match="has no value"):
         translate(line.split(), RULES, SYSTEM, kind="link")
