@@ -40,6 +40,9 @@ _ANNOTATED = (
     "-U_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS",
     "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",
 )
+# Darwin's math.h includes a part of <float.h>, after which libc++'s own takes itself for read: FLT_MAX stays undefined
+# wherever <cmath> comes first (zig 0.17).
+_WHOLE_FLOAT_H = ("-include", "float.h")
 # zig adds undefined-behaviour traps unless told otherwise, which a project's own flags still can.
 _COMPILE = (
     "-fno-sanitize=undefined",
@@ -133,7 +136,7 @@ class ZigToolchain:
         return Driver(
             title=self.describe(),
             c=[zig, "cc", *flags],
-            cxx=[zig, "c++", *flags, *_ANNOTATED],
+            cxx=[zig, "c++", *flags, *_ANNOTATED, *_WHOLE_FLOAT_H],
             link=[zig, "cc", "-target", triple, *_LINK],
             # As C, because `zig c++` would put a C++ library of its own into the result.
             link_cxx=[zig, "cc", "-target", triple, *_LINK],
