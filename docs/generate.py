@@ -299,9 +299,9 @@ The files `patches/<component>/*.toml` say what is changed in sources that are n
 `macbuild patch schema` prints it.
 
 {_schema_tables(edits_schema())}
-A pattern may not repeat a group, has at most three repeats and no flags, so that no text makes it take long. A path is
-inside the tree and leads through no link. The new text is what its author wrote: an edit holds nothing of upstream but
-its anchors.
+A pattern may not repeat a group, has at most three repeats and no flags, so that no text makes it take
+exponential time. A path is inside the tree and leads through no link. The new text is what its author wrote: an edit
+holds nothing of upstream but its anchors.
 
 ## Example
 

@@ -19,6 +19,7 @@ __all__ = [
     "MacbuildError",
     "MachOError",
     "NoSpaceError",
+    "PatchError",
     "PlanError",
     "RecipeError",
     "RepairError",
@@ -169,3 +170,9 @@ class TestsFailedError(MacbuildError):
     """A component whose tests fail."""
 
     exit_code = 20
+
+
+class PatchError(MacbuildError):
+    """An edit that does not fit the tree, is not valid data, or cannot be taken back."""
+
+    exit_code = 21

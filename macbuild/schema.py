@@ -1,4 +1,4 @@
-"""JSON schemas of what people write: recipes, settings, the lock."""
+"""JSON schemas of what people write: recipes, settings, the lock, edits."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 from macbuild.config import Settings
 from macbuild.data import schema_of
 from macbuild.lock import Lock
+from macbuild.patching.model import EditFile
 from macbuild.recipe import Recipe
 
-__all__ = ["lock_schema", "recipe_schema", "settings_schema"]
+__all__ = ["edits_schema", "lock_schema", "recipe_schema", "settings_schema"]
 
 
 def recipe_schema() -> dict[str, Any]:
@@ -25,3 +26,8 @@ def settings_schema() -> dict[str, Any]:
 def lock_schema() -> dict[str, Any]:
     """Return the schema of `macbuild.lock`."""
     return schema_of(Lock, "macbuild lock")
+
+
+def edits_schema() -> dict[str, Any]:
+    """Return the schema of the files in `patches/<component>/`."""
+    return schema_of(EditFile, "macbuild edits")

@@ -26,7 +26,7 @@ _MODULES = {
     "doctor": ("doctor",),
     "develop": ("test", "shell"),
 }
-_GROUPS = ("cache", "recipes", "macho", "stubs")
+_GROUPS = ("cache", "recipes", "macho", "stubs", "patch")
 
 
 def application(first: str = "") -> typer.Typer:
