@@ -82,8 +82,7 @@ class Result:
     @property
     def idle(self) -> bool:
         """Whether there was nothing to do."""
-        there = all(made.state == "up to date" for made in self.made) and self.plan.idle
-        return there and not self.failed and not self.unreachable
+        return all(made.state == "up to date" for made in self.made) and self.plan.idle and not self.failed
 
 
 def make(project: Project, components: Sequence[str], emit: Emit, *, pack: bool = True) -> Result:

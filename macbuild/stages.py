@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from macbuild.errors import LockError, MacbuildError, PlanError, UnreachableError
 from macbuild.graph import Graph, filled, pin_digest
@@ -27,6 +28,9 @@ from macbuild.recipe import ANY, Build, Recipe, Release, Slice, known_recipe
 from macbuild.store import digest
 from macbuild.target import Target, detect_host, parse_version
 from macbuild.toolchain.versions import cmake_versions
+
+if TYPE_CHECKING:
+    from macbuild.toolchain import Toolchain
 
 __all__ = ["Stages", "Thin"]
 
@@ -91,6 +95,8 @@ class Stages:
     environ: Mapping[str, str]
     unavailable: Mapping[str, MacbuildError]
     graph: Graph
+    _toolchains: dict[tuple[str | None, Target | None], Toolchain] = field(default_factory=dict)
+    _inputs: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = field(default_factory=dict)
 
     def thin(self, recipe: Recipe, release: Release, arch: str, request: Request) -> Thin:
         """Return the stage of a release for one architecture of macOS.
@@ -216,10 +222,8 @@ class Stages:
         target: Target | None,
         toolchain_name: str | None,
     ) -> tuple[Step, tuple[int, str], Mapping[str, str]]:
-        from macbuild.toolchain import find_toolchain  # noqa: PLC0415 - what is only repackaged needs no compiler
-
-        toolchain = find_toolchain(toolchain_name, target, self.environ)
-        inputs = inputs_digest(self.folder / recipe.name, build.inputs)
+        toolchain = self._toolchain(toolchain_name, target)
+        inputs = self._input_files(recipe.name, build.inputs)
         tools = {toolchain.name: toolchain.describe(), **cmake_versions()}
         setting = {
             "recipe": data_digest(build),
@@ -235,6 +239,20 @@ class Stages:
         spec = BuildSpec(recipe.name, project, folder, build, target, needed, toolchain_name)
         facts = {**setting, "source": inputs[1]}
         return self.graph.add(step, "build", spec, facts, [made for _, made in roles]), inputs, tools
+
+    def _toolchain(self, name: str | None, target: Target | None) -> Toolchain:
+        from macbuild.toolchain import find_toolchain  # noqa: PLC0415 - what is only repackaged needs no compiler
+
+        key = (name, target)
+        if key not in self._toolchains:
+            self._toolchains[key] = find_toolchain(name, target, self.environ)
+        return self._toolchains[key]
+
+    def _input_files(self, component: str, globs: Sequence[str]) -> tuple[int, str]:
+        key = (component, tuple(globs))
+        if key not in self._inputs:
+            self._inputs[key] = inputs_digest(self.folder / component, globs)
+        return self._inputs[key]
 
     def _checked(self, thin: Thin, place: str, target: Target, request: Request) -> Step:
         """Return the step that audits the program that is linked with a library, as its users link it."""
