@@ -1,0 +1,27 @@
+# What Boost's own package and CMake's FindBoost define beside Boost::headers. A component other than the headers is a
+# compiled library, which is not here.
+foreach(_boost_name boost disable_autolinking diagnostic_definitions dynamic_linking)
+  if(NOT TARGET Boost::${_boost_name})
+    add_library(Boost::${_boost_name} INTERFACE IMPORTED)
+  endif()
+endforeach()
+set_property(TARGET Boost::boost PROPERTY INTERFACE_LINK_LIBRARIES Boost::headers)
+
+get_target_property(Boost_INCLUDE_DIRS Boost::headers INTERFACE_INCLUDE_DIRECTORIES)
+set(Boost_INCLUDE_DIR "${Boost_INCLUDE_DIRS}")
+set(Boost_LIBRARIES "")
+set(Boost_VERSION_STRING "${Boost_VERSION}")
+math(EXPR Boost_VERSION_MACRO "${Boost_VERSION_MAJOR} * 100000 + ${Boost_VERSION_MINOR} * 100 + ${Boost_VERSION_PATCH}")
+set(Boost_LIB_VERSION "${Boost_VERSION_MAJOR}_${Boost_VERSION_MINOR}")
+
+foreach(_boost_name IN LISTS Boost_FIND_COMPONENTS)
+  if(_boost_name STREQUAL "headers")
+    set(Boost_${_boost_name}_FOUND TRUE)
+  else()
+    set(Boost_${_boost_name}_FOUND FALSE)
+    if(Boost_FIND_REQUIRED_${_boost_name})
+      set(Boost_FOUND FALSE)
+      set(Boost_NOT_FOUND_MESSAGE "only the headers of Boost are here, not the library ${_boost_name}")
+    endif()
+  endif()
+endforeach()
