@@ -1,0 +1,42 @@
+/* Read before each C and C++ file of a foreign project (inject.cmake): what its calls become. Nothing is included here
+   and no macro is defined that a program could meet: a declaration with an asm label binds every later declaration of
+   the same function, the system's own, too (GCC and clang: "Asm Labels"). */
+#ifndef MACBUILD_COMPAT_FORCED_H
+#define MACBUILD_COMPAT_FORCED_H
+
+#define MACBUILD_COMPAT_TEXT_(text) #text
+#define MACBUILD_COMPAT_TEXT(text) MACBUILD_COMPAT_TEXT_(text)
+#define MACBUILD_COMPAT_LABEL(name) __asm__(MACBUILD_COMPAT_TEXT(__USER_LABEL_PREFIX__) name)
+/* glibc declares its functions as such that do not throw. */
+#if defined(__cplusplus) && defined(__linux__)
+#define MACBUILD_COMPAT_NOEXCEPT noexcept
+#else
+#define MACBUILD_COMPAT_NOEXCEPT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* signals.hpp */
+void (*signal(int, void (*)(int)) MACBUILD_COMPAT_NOEXCEPT)(int) MACBUILD_COMPAT_LABEL("macbuild_compat_signal");
+
+/* For edits. A default such as "/opt/tritonserver/backends" as a folder of this installation (installed_folder in
+   libraries.hpp); the text stays valid. */
+const char* macbuild_compat_directory(const char* fixed);
+
+/* For edits. The path itself, or that with the other suffix (.so, .dylib) if only that file is there; the text stays
+   valid. */
+const char* macbuild_compat_library_file(const char* path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#if defined(__has_include)
+#if __has_include("macbuild/compat/forced_h6.h")
+#include "macbuild/compat/forced_h6.h"
+#endif
+#endif
+
+#endif

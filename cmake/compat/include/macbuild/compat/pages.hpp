@@ -1,0 +1,27 @@
+// Offsets of mappings on a machine whose pages are not 4 KiB (Apple silicon: 16 KiB).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <optional>
+
+namespace macbuild::compat {
+
+// What code written for Linux may rely on: offsets in multiples of this work there.
+inline constexpr std::size_t kLinuxPage = 4096;
+
+// The size of a page of this process, in bytes.
+std::size_t page_size();
+
+// What to map so that `length` bytes at `offset` are in it.
+struct MapWindow {
+    off_t offset = 0;        // a multiple of the page
+    std::size_t skip = 0;    // from the start of the mapping to the byte that was asked for
+    std::size_t length = 0;  // bytes to map, skip included
+};
+
+// The window for an offset in multiples of kLinuxPage, with pages of `page` bytes (a power of two); nothing for any other offset, as on Linux.
+std::optional<MapWindow> map_window(off_t offset, std::size_t length, std::size_t page);
+
+}  // namespace macbuild::compat

@@ -1,0 +1,13 @@
+// What differs between systems in reading the stack.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace macbuild::compat {
+
+// Stores the addresses that the calling thread would return to, innermost first; with a signal's context those of the
+// interrupted code, the interrupted instruction first.
+std::size_t read_stack(const void* context, std::uintptr_t* addresses, std::size_t room) noexcept;
+
+}  // namespace macbuild::compat

@@ -1,0 +1,6 @@
+// The constructor that the linker is asked for makes a broken connection an error before main.
+#include <signal.h>
+
+#include "check.hpp"
+
+int main() { CHECK(signal(SIGPIPE, SIG_DFL) == SIG_IGN); }
