@@ -41,8 +41,9 @@ _ANNOTATED = (
     "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",
 )
 # Darwin's math.h includes a part of <float.h>, after which libc++'s own takes itself for read: FLT_MAX stays undefined
-# wherever <cmath> comes first (zig 0.17).
-_WHOLE_FLOAT_H = ("-include", "float.h")
+# wherever <cmath> comes first (zig 0.17). In C++20 it does so where clang says that it has modules, and then INFINITY
+# and NAN stay undefined; nothing here uses modules.
+_WHOLE_FLOAT_H = ("-include", "float.h", "-fno-cxx-modules")
 # zig adds undefined-behaviour traps unless told otherwise, which a project's own flags still can.
 _COMPILE = (
     "-fno-sanitize=undefined",
