@@ -328,7 +328,8 @@ def test_a_function_newer_than_the_target_is_an_error_where_nothing_asks_for_it(
 
 def test_the_limits_of_floating_point_are_there_whatever_header_came_first(zig_cc: Prepared, tmp_path: Path) -> None:
     for first in ("cmath", "mutex", "locale", "math.h"):
-        text = f"#include <{first}>\n#include <cmath>\n#include <float.h>\nstatic_assert(DBL_MAX > FLT_MAX && INFINITY > FLT_EPSILON);\n"
+        text = f"#include <{first}>\n#include <cmath>\n#include <float.h>\n"
+        text += "static_assert(DBL_MAX > FLT_MAX && INFINITY > FLT_EPSILON);\n"
         (tmp_path / "a.cpp").write_text(text)
         done = run(zig_cc.cxx, "-std=c++20", "-c", "a.cpp", "-o", "a.o", cwd=tmp_path)
         assert done.returncode == 0, f"{first}: {done.stderr}"
