@@ -22,6 +22,8 @@ RECIPES = {name: recipe for name, recipe in load_recipes(ROOT / "recipes").items
 LIBRARIES = sorted({name for name, recipe in RECIPES.items() if recipe.build and recipe.build.consumer} - UNPINNED)
 # Those whose code or configuration depends most on the architecture; the others are built for it by hand and by ci/.
 INTEL = ("zlib", "libevent", "boringssl")
+# Its headers ask for visible symbols, whatever the compiler is told. It becomes a part of tests alone.
+VISIBLE = {"googletest"}
 CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CPU_TYPE.X86_64}
 
 
@@ -76,7 +78,8 @@ def test_archives_hold_objects_of_the_architecture_that_hide_their_symbols(
     built: tuple[str, dict[str, Path]], tmp_path: Path
 ) -> None:
     arch, libraries = built
-    archives = [(name, path) for name, stage in libraries.items() for path in stage.rglob("*.a")]
+    hidden = {name: stage for name, stage in libraries.items() if name not in VISIBLE}
+    archives = [(name, path) for name, stage in hidden.items() for path in stage.rglob("*.a")]
     assert len(archives) >= len(INTEL)
     for number, (name, archive) in enumerate(archives):
         shown = set()
