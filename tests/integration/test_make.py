@@ -48,7 +48,7 @@ def test_an_installed_macbuild_finds_its_recipes_from_any_folder(installed: Path
     names = {row["name"] for row in json.loads(answer("recipes", "list", "--json"))["recipes"]}
     assert {"libtorch", "onnxruntime"} <= names
     assert "recipes are sound" not in answer("recipes", "lint")
-    plan = json.loads(answer("plan", "--arch", "arm64", "--json"))
+    plan = json.loads(answer("plan", "--skip-unreachable", "--arch", "arm64", "--json"))
     assert {"libtorch", "onnxruntime"} <= {row["component"] for row in plan["artifacts"]}
     assert not (tmp_path / "cache").exists()
     checks = {check["name"]: check for check in json.loads(answer("doctor", "--json"))["checks"]}
