@@ -150,8 +150,8 @@ def measure(backend: str, rounds: int) -> Report:
     backend
         Its name.
     rounds
-        How often each has its turn with the large model and 4 or 16 clients; four times as often with one client or the
-        small model. A turn of the small model is 400 requests, of the large one two for each client and at least 4.
+        How often each has its turn with the large model and 4 or 16 clients; four times as often with one client,
+        sixteen times with the small model. A turn of the small model is 400 requests, of the large one two for each client and at least 4.
     """
     subject = SUBJECTS[backend]
     project = Project(load_settings({}, os.environ, Path.cwd()), os.environ, Path.cwd())
@@ -257,7 +257,7 @@ def _measure(
                 turns[DIRECT] = partial(direct, count, pause)
             every = {name: report.series.setdefault((network.name, clients, name), Series()) for name in turns}
             # A drift of the machine's speed shows most where an answer takes long: turns are short and many there.
-            for turn in range(rounds * (4 if small else max(1, 4 // clients))):
+            for turn in range(rounds * (16 if small else max(1, 4 // clients))):
                 for name in list(turns) if turn % 2 == 0 else reversed(turns):
                     every[name].segments.append(turns[name]())
 
