@@ -151,7 +151,8 @@ def measure(backend: str, rounds: int) -> Report:
         Its name.
     rounds
         How often each has its turn with the large model and 4 or 16 clients; four times as often with one client,
-        sixteen times with the small model. A turn of the small model is 400 requests, of the large one two for each client and at least 4.
+        sixteen times with the small model. A turn of the small model is 400 requests, of the large one two for each
+        client and at least 4.
     """
     subject = SUBJECTS[backend]
     project = Project(load_settings({}, os.environ, Path.cwd()), os.environ, Path.cwd())

@@ -63,8 +63,7 @@ NOTES = {
     "Release.linux_x86_64": "the same for Linux, for tests on this machine; such a release is no artifact",
     "LinuxSlice.sources": "in order of preference",
     "Slice.needs": "version by name of the components that it is built with",
-    "Slice.carries": "version by name of the components that a package may hold without its being linked to them; the "
-    "minimum macOS of such a package is the newest of all",
+    "Slice.carries": "version by name of what a package may hold without a link to it; the newest minimum macOS counts",
     "Slice.tools": "version by name of the components whose programs the build runs; they are built for this machine",
     "Recipe.build": "how it is compiled; a component has either this or sources for each architecture",
     "Recipe.packages": "the artifacts that are made of the stage",
