@@ -26,7 +26,7 @@ from macbuild.plan import (
 )
 from macbuild.recipe import ANY, Build, Recipe, Release, Slice, known_recipe
 from macbuild.store import digest
-from macbuild.target import Target, detect_host, parse_version
+from macbuild.target import Arch, Target, detect_host, parse_version
 from macbuild.toolchain.versions import cmake_versions
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Stages:
         recipe = known_recipe(self.recipes, name)
         if recipe.build is None:
             raise PlanError("is repackaged, so it cannot be built for this machine", where=name)
-        arch = detect_host().default_arch if detect_host().arch == "arm64" else "x86_64"
+        arch: Arch = "arm64" if detect_host().arch == "arm64" else "x86_64"
         release = recipe.release(version, arch)
         part = release.slice(arch)
         assert part is not None
