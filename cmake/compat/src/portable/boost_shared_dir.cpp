@@ -1,4 +1,4 @@
-// What Boost.Interprocess asks for when BOOST_INTERPROCESS_SHARED_DIR_FUNC is defined, which forced_h6.h does for
+// What Boost.Interprocess asks for when BOOST_INTERPROCESS_SHARED_DIR_FUNC is defined, which forced.h does for
 // foreign code on Darwin (boost/interprocess/detail/shared_dir_helpers.hpp, read in Boost 1.88). Boost makes no folder then.
 #include <string>
 

@@ -1,6 +1,6 @@
 /* Read before each C and C++ file of a foreign project (inject.cmake): what its calls become. Nothing is included here
-   and no macro is defined that a program could meet: a declaration with an asm label binds every later declaration of
-   the same function, the system's own, too (GCC and clang: "Asm Labels"). */
+   and no macro is defined that a program could meet, but one of Boost's: a declaration with an asm label binds every
+   later declaration of the same function, the system's own, too (GCC and clang: "Asm Labels"). */
 #ifndef MACBUILD_COMPAT_FORCED_H
 #define MACBUILD_COMPAT_FORCED_H
 
@@ -33,10 +33,9 @@ const char* macbuild_compat_library_file(const char* path);
 }
 #endif
 
-#if defined(__has_include)
-#if __has_include("macbuild/compat/forced_h6.h")
-#include "macbuild/compat/forced_h6.h"
-#endif
+/* Boost.Interprocess asks macbuild_compat where its files go (src/portable/boost_shared_dir.cpp). */
+#if defined(__cplusplus) && !defined(BOOST_INTERPROCESS_SHARED_DIR_PATH) && !defined(BOOST_INTERPROCESS_SHARED_DIR_FUNC)
+#define BOOST_INTERPROCESS_SHARED_DIR_FUNC
 #endif
 
 #endif
