@@ -112,7 +112,7 @@ def _source(spec: FetchSpec) -> SourceFile:
     return SourceFile(
         name=f"{spec.ref.arch} {spec.candidate.name}",
         provider=spec.ref.request.split(" ", 1)[0],
-        request=spec.ref.request,
+        request=spec.candidate.fetch.request() if spec.pin.commit else spec.ref.request,
         file=pin.file,
         size=pin.size,
         sha256=pin.sha256,

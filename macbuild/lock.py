@@ -11,13 +11,27 @@ import tomli_w
 
 from macbuild.data import Data, convert, parse_toml, read_text
 from macbuild.errors import LockError
+from macbuild.fetch.sources import GitSource, Source
 from macbuild.files import atomic_path
 from macbuild.recipe import Candidate, Recipe
 
-__all__ = ["FORMAT", "Lock", "Pinned", "SourceRef", "Unpinned", "drift", "load_lock", "save_lock", "source_refs"]
+__all__ = [
+    "FORMAT",
+    "Lock",
+    "Pinned",
+    "SourceRef",
+    "Unpinned",
+    "drift",
+    "load_lock",
+    "resolved",
+    "save_lock",
+    "source_refs",
+]
 
 FORMAT = 1
 _HEAD = "# Written by `macbuild lock`. Change a recipe and run it again; `macbuild lock --check` compares the two.\n\n"
+_NO_COMMIT = "the lock has no commit for the branch or tag of the recipe"
+_NO_NAME = "the lock has a commit, and the recipe asks for no branch or tag"
 
 
 class SourceRef(Data, frozen=True):
@@ -36,11 +50,19 @@ class SourceRef(Data, frozen=True):
 
 
 class Pinned(SourceRef, frozen=True):
-    """A source and the only bytes that are accepted from it; `size` in bytes."""
+    """A source and the only bytes that are accepted from it; `size` in bytes.
+
+    `commit` is what the branch or tag of a git source was when it was pinned; other sources have none.
+    """
 
     file: Annotated[str, msgspec.Meta(pattern=r"^(?!(?:\.\.?|meta\.json)$)[^/\\\x00-\x1f]+$")]
     size: Annotated[int, msgspec.Meta(ge=0)]
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
+    commit: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$(?!\n)")] | None = None
+
+    def fits(self, source: Source) -> bool:
+        """Whether the commit is there if the source is a branch or tag, and only then."""
+        return (self.commit is not None) == (isinstance(source, GitSource) and source.ref is not None)
 
 
 class Unpinned(SourceRef, frozen=True):
@@ -81,6 +103,23 @@ def source_refs(recipe: Recipe) -> Iterator[tuple[SourceRef, Candidate]]:
                 )
 
 
+def resolved(candidate: Candidate, pinned: Pinned) -> Candidate:
+    """Return a source as it may be fetched: a branch or tag gives way to the commit that is pinned.
+
+    Raises
+    ------
+    LockError
+        The entry lacks the commit, or has one and the recipe asks for no branch or tag.
+    """
+    source = candidate.fetch
+    if not pinned.fits(source):
+        problem = _NO_COMMIT if pinned.commit is None else _NO_NAME
+        raise LockError(f"{problem} ({source.describe()})", where=pinned.id, hint="run: macbuild lock")
+    if not isinstance(source, GitSource) or pinned.commit is None:
+        return candidate
+    return msgspec.structs.replace(candidate, fetch=GitSource(url=source.url, commit=pinned.commit))
+
+
 def load_lock(path: Path) -> Lock:
     """Read a lock file.
 
@@ -119,8 +158,13 @@ def save_lock(path: Path, lock: Lock) -> None:
 
 def drift(recipes: Mapping[str, Recipe], lock: Lock) -> list[str]:
     """Return what differs between recipes and lock, a line each; nothing if they agree."""
-    wanted = {(ref.id, ref.request) for recipe in recipes.values() for ref, _ in source_refs(recipe)}
+    sources = [pair for recipe in recipes.values() for pair in source_refs(recipe)]
+    wanted = {(ref.id, ref.request) for ref, _ in sources}
     have = {(entry.id, entry.request) for entry in [*lock.pinned, *lock.unpinned]}
     lines = [f"{name}: in the recipe, not in the lock ({request})" for name, request in wanted - have]
     lines += [f"{name}: in the lock, not in the recipe ({request})" for name, request in have - wanted]
+    for ref, candidate in sources:
+        entry = lock.pin(ref)
+        if entry is not None and not entry.fits(candidate.fetch):
+            lines.append(f"{ref.id}: {_NO_COMMIT if entry.commit is None else _NO_NAME} ({ref.request})")
     return sorted(lines)

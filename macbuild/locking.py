@@ -11,8 +11,9 @@ import msgspec
 from macbuild.errors import UnreachableError
 from macbuild.events import Emit, Note, Progress
 from macbuild.fetch.download import Pin
+from macbuild.fetch.git import git_commit
 from macbuild.fetch.providers import fetch
-from macbuild.fetch.sources import FileSource
+from macbuild.fetch.sources import FileSource, GitSource, Source
 from macbuild.lock import Lock, Pinned, SourceRef, Unpinned, source_refs
 from macbuild.project import Project
 from macbuild.recipe import Candidate
@@ -44,14 +45,15 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
     with tempfile.TemporaryDirectory(prefix="macbuild-lock-") as folder:
         pins = _Pins(project, emit, Path(folder))
         for ref, candidate in chain.from_iterable(map(source_refs, project.recipes.values())):
-            kept = None if update else old.pin(ref)
-            if kept is not None:
-                pinned.append(kept)
+            known = old.pin(ref)
+            if known is not None and not known.fits(candidate.fetch):
+                known = None
+            if known is not None and not update:
+                pinned.append(known)
                 continue
             try:
                 pinned.append(pins.pin(ref, candidate))
             except UnreachableError as error:
-                known = old.pin(ref)
                 if known is not None:
                     emit(Note("warning", f"{ref.id} keeps its pin: {error}"))
                     pinned.append(known)
@@ -69,22 +71,25 @@ class _Pins:
         self.project = project
         self.emit = emit
         self.folder = folder
-        self.known: dict[str, Pin] = {}
+        self.known: dict[str, tuple[Pin, str | None]] = {}
 
     def pin(self, ref: SourceRef, candidate: Candidate) -> Pinned:
         # What a local path means depends on the recipe.
         key = ref.id if isinstance(candidate.fetch, FileSource) else ref.request
-        pin = self.known.get(key) or self._fetched(ref, candidate)
-        self.known[key] = pin
-        self.emit(Note("info", f"{ref.id} pinned: {pin.file}, {pin.size} bytes"))
-        return Pinned(**msgspec.structs.asdict(ref), file=pin.file, size=pin.size, sha256=pin.sha256)
+        pin, commit = self.known.get(key) or self._fetched(ref, candidate)
+        self.known[key] = pin, commit
+        at = f", commit {commit}" if commit else ""
+        self.emit(Note("info", f"{ref.id} pinned: {pin.file}, {pin.size} bytes{at}"))
+        facts = msgspec.structs.asdict(ref)
+        return Pinned(**facts, file=pin.file, size=pin.size, sha256=pin.sha256, commit=commit)
 
-    def _fetched(self, ref: SourceRef, candidate: Candidate) -> Pin:
+    def _fetched(self, ref: SourceRef, candidate: Candidate) -> tuple[Pin, str | None]:
         settings = self.project.settings
         file = self.folder / "file"
+        source, commit = self._resolved(ref, candidate.fetch)
         try:
-            return fetch(
-                candidate.fetch,
+            pin = fetch(
+                source,
                 None,
                 file,
                 work=self.folder / "partial",
@@ -96,3 +101,11 @@ class _Pins:
             )
         finally:
             file.unlink(missing_ok=True)
+        return pin, commit
+
+    def _resolved(self, ref: SourceRef, source: Source) -> tuple[Source, str | None]:
+        """Return a source that always gives the same, and the commit that a branch or tag is now."""
+        if not isinstance(source, GitSource) or source.ref is None or self.project.settings.offline:
+            return source, None
+        commit = git_commit(source, self.folder, lambda _, __: self.emit(Progress(ref.id, "asking", 0, None)))
+        return GitSource(url=source.url, commit=commit), commit

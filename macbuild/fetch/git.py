@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from macbuild.errors import FetchError, ToolError, UnreachableError
 from macbuild.fetch.child import Finished, folder_size, run
@@ -18,13 +19,14 @@ from macbuild.fetch.progress import Progress, throttled
 from macbuild.fetch.sources import GitSource
 from macbuild.fetch.trees import Node, write_tar
 
-__all__ = ["fetch_git"]
+__all__ = ["fetch_git", "fetch_git_files", "git_commit"]
 
 
 _LINK, _SUBMODULE = 0o120000, 0o160000
 _LOCAL = re.compile(
     r"GIT_(DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|NAMESPACE|COMMON_DIR)"
 )
+_REMOTE = re.compile(r"[0-9a-f]{40}\trefs/\S+")
 _COMMAND = ["git", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false"]
 
 
@@ -38,23 +40,81 @@ def fetch_git(source: GitSource, folder: Path, progress: Progress, limit: int) -
     UnreachableError
         The repository does not answer or does not have the commit; the message is git's.
     FetchError
-        It is larger than `limit` bytes.
+        It is larger than `limit` bytes, or the source is a branch or tag.
     ToolError
         git is not there.
     """
     repository = _Repository(source, folder, progress, limit)
-    repository.check("init", "--quiet", "--bare", "--template=", ".")
-    only = repository.git("fetch", "--quiet", "--no-tags", "--depth=1", source.url, source.commit)
-    if only.code:
-        everything = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
-        repository.check("fetch", "--quiet", "--no-tags", source.url, *everything)
-    found = repository.git("rev-parse", "--verify", "--quiet", f"{source.commit}^{{commit}}")
-    if found.code or source.commit not in found.lines:
-        raise UnreachableError(f"the repository has no commit {source.commit}", where=source.describe())
-    archive = folder / f"{_name(source.url)}-{source.commit[:12]}.tar"
+    repository.bring(source.url)
+    archive = folder / f"{_name(source.url)}-{repository.commit[:12]}.tar"
     with archive.open("wb") as file:
         write_tar(repository.nodes(), file, repository.beat)
     return archive
+
+
+def fetch_git_files(
+    source: GitSource,
+    folder: Path,
+    choose: Callable[[Sequence[str]], Collection[str]],
+    progress: Progress,
+    limit: int,
+) -> list[Node]:
+    """Fetch of one commit only some files, into memory; an empty folder receives what git needs.
+
+    A server that does not know partial clones sends all files of the commit, of which the others are not read.
+
+    Parameters
+    ----------
+    source, folder, progress, limit
+        As for `fetch_git`, which also tells the errors.
+    choose
+        Called with the paths of all files and symbolic links of the commit; returns those that are wanted.
+    """
+    repository = _Repository(source, folder, progress, limit)
+    return repository.files(choose)
+
+
+def git_commit(source: GitSource, folder: Path, progress: Progress) -> str:
+    """Return the commit that the branch or tag of a source is now, or the commit that it names.
+
+    Parameters
+    ----------
+    source
+        Which repository and name.
+    folder
+        Any folder; nothing is written to it.
+    progress
+        Called about ten times a second.
+
+    Raises
+    ------
+    UnreachableError
+        The repository does not answer or has no such branch or tag.
+    FetchError
+        There are a branch and a tag of that name, for two commits.
+    ToolError
+        git is not there.
+    """
+    if source.ref is None:
+        return _fixed(source)
+    names = [source.ref] if source.ref.startswith("refs/") else [f"refs/heads/{source.ref}", f"refs/tags/{source.ref}"]
+    # What an annotated tag is a name for stands in a line of its own, whose name ends in ^{}.
+    command = ["ls-remote", source.url, *names, *(f"{name}^{{}}" for name in names)]
+    lines = _checked(source, folder, lambda: progress(0, None), *command).lines
+    there = {name: commit for commit, name in (line.split("\t", 1) for line in lines if _REMOTE.fullmatch(line))}
+    found = {name: there.get(f"{name}^{{}}", there[name]) for name in names if name in there}
+    if not found:
+        raise UnreachableError(f"the repository has no branch or tag {source.ref}", where=source.describe())
+    if len(set(found.values())) > 1:
+        hint = f"write it as {' or '.join(names)}"
+        raise FetchError("a branch and a tag of this name are two commits", where=source.describe(), hint=hint)
+    return next(iter(found.values()))
+
+
+def _fixed(source: GitSource) -> str:
+    if source.commit is None:
+        raise FetchError("a branch or tag is not pinned", where=source.describe(), hint="run: macbuild lock")
+    return source.commit
 
 
 def _name(url: str) -> str:
@@ -68,10 +128,26 @@ def _environment() -> Mapping[str, str]:
     return {**kept, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file", "LC_ALL": "C"}
 
 
+def _git(source: GitSource, folder: Path, beat: Callable[[], None], *arguments: str) -> Finished:
+    try:
+        return run([*_COMMAND, *arguments], folder, beat=beat, environment=_environment())
+    except ToolError as error:
+        raise ToolError(error.message, where=source.describe(), hint="install git") from error
+
+
+def _checked(source: GitSource, folder: Path, beat: Callable[[], None], *arguments: str) -> Finished:
+    finished = _git(source, folder, beat, *arguments)
+    if finished.code:
+        fatal = [line for line in finished.lines if line.startswith("fatal: ")]
+        raise failure(finished, fatal[0] if fatal else "", source.describe())
+    return finished
+
+
 class _Repository:
-    """A bare repository in a private folder."""
+    """A bare repository in a private folder, for one commit."""
 
     def __init__(self, source: GitSource, folder: Path, progress: Progress, limit: int) -> None:
+        self.commit = _fixed(source)
         self._source = source
         self._folder = folder
         self._told = throttled(self._tell)
@@ -81,6 +157,70 @@ class _Repository:
     def beat(self) -> None:
         self._told(0, None)
 
+    def bring(self, remote: str, *options: str, address: str = "") -> None:
+        """Fetch the commit alone, or all that there is from a server that gives no single commits."""
+        self._check("init", "--quiet", "--bare", "--template=", ".")
+        if address:
+            self._check("config", f"remote.{remote}.url", address)
+        fetch = ("fetch", "--quiet", "--no-tags", *options)
+        if _git(self._source, self._folder, self.beat, *fetch, "--depth=1", remote, self.commit).code:
+            self._check(*fetch, remote, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+        wanted = ("rev-parse", "--verify", "--quiet", f"{self.commit}^{{commit}}")
+        found = _git(self._source, self._folder, self.beat, *wanted)
+        if found.code or self.commit not in found.lines:
+            raise UnreachableError(f"the repository has no commit {self.commit}", where=self._source.describe())
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield the tree of the commit, sorted as git sorts it."""
+        listing = self._output("ls-tree", "-r", "-t", "-z", self.commit)
+        with self._blobs() as read:
+            for line in listing.split(b"\0")[:-1]:
+                fields, name = line.split(b"\t", 1)
+                mode, kind, blob = fields.split()
+                yield _node(os.fsdecode(name), int(mode, 8), read(blob) if kind == b"blob" else b"")
+
+    def files(self, choose: Callable[[Sequence[str]], Collection[str]]) -> list[Node]:
+        """Fetch the commit without its files, then those that are chosen."""
+        # A partial clone is of a remote that has a name.
+        self.bring("origin", "--filter=blob:none", address=self._source.url)
+        entries: dict[str, tuple[int, bytes]] = {}
+        for line in self._output("ls-tree", "-r", "-z", self.commit).split(b"\0")[:-1]:
+            fields, name = line.split(b"\t", 1)
+            mode, kind, blob = fields.split()
+            if kind == b"blob":
+                entries[os.fsdecode(name)] = int(mode, 8), blob
+        wanted = [(name, *entries[name]) for name in choose(list(entries))]
+        if not wanted:
+            return []
+        # All in one go; what does not come so is asked for one by one as it is read.
+        names = {blob.decode() for _, _, blob in wanted}
+        _git(self._source, self._folder, self.beat, "fetch", "--quiet", "--no-tags", "origin", *sorted(names))
+        with self._blobs() as read:
+            return [_node(name, mode, read(blob)) for name, mode, blob in wanted]
+
+    @contextlib.contextmanager
+    def _blobs(self) -> Iterator[Callable[[bytes], bytes]]:
+        """Give a function that returns the content of a blob."""
+        command = [*_COMMAND, "cat-file", "--batch"]
+        with subprocess.Popen(
+            command, cwd=self._folder, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+
+            def read(blob: bytes) -> bytes:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(blob + b"\n")
+                process.stdin.flush()
+                _, _, size = process.stdout.readline().rpartition(b" ")
+                if not size.strip().isdigit():
+                    raise UnreachableError(f"{blob.decode()} did not come", where=self._source.describe())
+                return process.stdout.read(int(size) + 1)[:-1]
+
+            try:
+                yield read
+            finally:
+                process.kill()
+
     def _tell(self, done: int, total: int | None) -> None:
         del done
         size = folder_size(self._folder)
@@ -88,53 +228,20 @@ class _Repository:
             raise FetchError(f"larger than the limit of {self._limit} bytes", where=self._source.describe())
         self._progress(size, total)
 
-    def git(self, *arguments: str) -> Finished:
-        try:
-            return run([*_COMMAND, *arguments], self._folder, beat=self.beat, environment=_environment())
-        except ToolError as error:
-            raise ToolError(error.message, where=self._source.describe(), hint="install git") from error
-
-    def check(self, *arguments: str) -> None:
-        finished = self.git(*arguments)
-        if finished.code:
-            fatal = [line for line in finished.lines if line.startswith("fatal: ")]
-            raise failure(finished, fatal[0] if fatal else "", self._source.describe())
-
-    def nodes(self) -> Iterator[Node]:
-        """Yield the tree of the commit, sorted as git sorts it."""
-        listing = self._output("ls-tree", "-r", "-t", "-z", "--long", self._source.commit)
-        command = [*_COMMAND, "cat-file", "--batch"]
-        with subprocess.Popen(
-            command, cwd=self._folder, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as blobs:
-            try:
-                for line in listing.split(b"\0")[:-1]:
-                    fields, name = line.split(b"\t", 1)
-                    mode, _, blob, size = fields.split()
-                    yield _node(os.fsdecode(name), int(mode, 8), blob, size, blobs)
-            finally:
-                blobs.kill()
+    def _check(self, *arguments: str) -> Finished:
+        return _checked(self._source, self._folder, self.beat, *arguments)
 
     def _output(self, *arguments: str) -> bytes:
         command = [*_COMMAND, *arguments]
         done = subprocess.run(command, cwd=self._folder, env=_environment(), stdout=subprocess.PIPE, check=False)
         if done.returncode:
-            raise UnreachableError(f"git cannot read the commit {self._source.commit}", where=self._source.describe())
+            raise UnreachableError(f"git cannot read the commit {self.commit}", where=self._source.describe())
         return done.stdout
 
 
-def _node(name: str, mode: int, blob: bytes, size: bytes, blobs: subprocess.Popen[bytes]) -> Node:
+def _node(name: str, mode: int, content: bytes) -> Node:
     if mode == _SUBMODULE or stat.S_ISDIR(mode):
         return Node(name, stat.S_IFDIR | 0o755, 0, "", io.BytesIO)
-
-    def content() -> BinaryIO:
-        assert blobs.stdin is not None
-        assert blobs.stdout is not None
-        blobs.stdin.write(blob + b"\n")
-        blobs.stdin.flush()
-        blobs.stdout.readline()
-        data = blobs.stdout.read(int(size) + 1)[:-1]
-        return io.BytesIO(data)
-
-    target = os.fsdecode(content().read()) if mode == _LINK else ""
-    return Node(name, mode, 0 if target else int(size), target, content)
+    if mode == _LINK:
+        return Node(name, mode, 0, os.fsdecode(content), io.BytesIO)
+    return Node(name, mode, len(content), "", partial(io.BytesIO, content))

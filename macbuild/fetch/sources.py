@@ -31,6 +31,7 @@ _NPM_PACKAGE = re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*"
 _NPM_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
 _GIT_URL = re.compile(r"(?:https?|ssh|git|file)://\S+|[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:\S+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_REF = re.compile(r"(?![0-9a-f]{40}$)[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}")
 
 
 def _must(pattern: re.Pattern[str], key: str, value: str, example: str) -> None:
@@ -225,24 +226,33 @@ class GitSource(_Base, frozen=True, tag="git"):
         Address of the repository: https, ssh, git, file or `user@host:path`.
     commit
         Full id of the commit, 40 hexadecimal digits.
+    ref
+        In its place, a branch or a tag, whose commit the lock pins; `refs/heads/x` or `refs/tags/x` if both are there.
     """
 
     url: str
-    commit: str
+    commit: str | None = None
+    ref: str | None = None
 
     def __post_init__(self) -> None:
         """Check the values: they become arguments of git."""
         if not _GIT_URL.fullmatch(self.url):
             raise ValueError(f"`url` is {redact(self.url)!r}, which is not an address of a git repository")
-        _must(_COMMIT, "commit", self.commit, "40 hexadecimal digits")
+        if (self.commit is None) == (self.ref is None):
+            problem = "both `commit` and `ref`" if self.ref else "neither `commit` nor `ref`"
+            raise ValueError(f"there is {problem}, and one of the two is wanted")
+        if self.commit is not None:
+            _must(_COMMIT, "commit", self.commit, "40 hexadecimal digits")
+        if self.ref is not None:
+            _must(_REF, "ref", self.ref, "r26.09")
 
     def describe(self) -> str:
         """Return one line for people."""
-        return f"git {redact(self.url)} at {self.commit[:12]}"
+        return f"git {redact(self.url)} at {self.commit[:12] if self.commit else self.ref}"
 
     def request(self) -> str:
         """Return one line that changes when the source asks for something else."""
-        return f"git {redact(self.url)} {self.commit}"
+        return f"git {redact(self.url)} {self.commit or f'ref={self.ref}'}"
 
 
 Source: TypeAlias = UrlSource | WheelSource | SdistSource | DebianSource | NpmSource | FileSource | GitSource

@@ -216,6 +216,7 @@ def test_a_git_commit_becomes_the_archive_of_its_stored_tree(folder: Folder) -> 
     (repository / ".gitattributes").write_text("a export-ignore\n* text eol=crlf\n")
     (repository / "lines").write_bytes(b"1\n2\n")
     source = GitSource(url=f"file://{repository}", commit=commit(repository))
+    assert source.commit is not None
     pin = folder.fetch(source)
     assert pin.file == f"repository-{source.commit[:12]}.tar"
     unpack(folder.out, folder.path / "unpacked")
