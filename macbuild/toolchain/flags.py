@@ -90,12 +90,15 @@ class Translation:
         What was left out and why.
     libcxx
         Whether a C++ call still wants the system's C++ library.
+    flat
+        Whether undefined symbols are allowed that Python's process has, which is to be checked after the link.
     """
 
     arguments: list[str] = field(default_factory=list)
     keep: list[str] | None = None
     notes: list[str] = field(default_factory=list)
     libcxx: bool = True
+    flat: bool = False
 
 
 def load_rules(toolchain: str, *, foreign: bool = False) -> tuple[Rule, ...]:
@@ -429,10 +432,14 @@ def _bundle(work: _Work, value: str) -> None:
 
 
 def _undefined(work: _Work, value: str) -> None:
-    if value != "error":
+    if value == "dynamic_lookup":
+        work.result.arguments += as_linker(["-undefined", value])
+        work.result.flat = True
+    elif value == "error":
+        work.result.notes.append("-undefined error left out: it is the default")
+    else:
         hint = "link the library that has the symbols, or its stub; GNU ld's --undefined is -u _symbol"
         raise ToolError(f"the flag -undefined {value} cannot be used", where="flags", hint=hint)
-    work.result.notes.append("-undefined error left out: it is the default")
 
 
 def _platform_version(work: _Work, value: str) -> None:

@@ -33,6 +33,9 @@ _LINKER_WORDS = frozenset(
 )
 _UNDEFINED = re.compile(r'undefined symbol: (\S+)|^  "([^"]+)", referenced from:', re.MULTILINE)
 _SHOWN = 20
+# What may be looked up in whichever image has it: Python's, which is a library or part of a program. zig binds its own
+# stubs for objc_msgSend in the same way.
+_FLAT = ("_Py*", "__Py*", "_objc_msgSend")
 _STRIP = "-Wl,-dead_strip"
 
 
@@ -113,20 +116,34 @@ class _Call:
         arguments = translation.arguments
         if self.cxx and translation.libcxx and self.system.libcxx:
             arguments = [*arguments, self.system.libcxx]
-        if translation.keep is None or not DYLIB & set(arguments):
+        keep = translation.keep if DYLIB & set(arguments) else None
+        if keep is None and not translation.flat:
             return self._run(arguments)
         output = _output(arguments)
         index = arguments.index("-o") + 1 if "-o" in arguments[:-1] else None
         arguments = [*arguments[: index - 1], *arguments[index + 1 :]] if index is not None else arguments
-        # The export list is enforced beside the output, which so appears whole and right, or not at all. The name is
-        # the same, because the linker writes it into the signature.
+        # What is done after the link is done beside the output, which so appears whole and right, or not at all. The
+        # name is the same, because the linker writes it into the signature.
         with os_errors(output), tempfile.TemporaryDirectory(prefix=".macbuild-", dir=output.parent) as folder:
             partial = Path(folder, output.name)
             status = self._run([*arguments, "-o", str(partial)])
             if status == 0:
-                _enforce(partial, translation.keep)
+                if keep is not None:
+                    _enforce(partial, keep)
+                if translation.flat:
+                    self._refuse_strays(partial)
                 partial.replace(output)
             return status
+
+    def _refuse_strays(self, output: Path) -> None:
+        """Refuse a file that leaves more than Python's symbols to be found at run time."""
+        strays = [name for name in _flat_imports(output) if not any(fnmatchcase(name, glob) for glob in _FLAT)]
+        if strays:
+            text = "\n".join(f"undefined symbol: {name}" for name in strays)
+            for line in explain(text, self.system.arch, self.config["deployment"]):
+                sys.stderr.write(f"macbuild: {line}\n")
+            hint = "-undefined dynamic_lookup leaves Python's symbols open, and no others"
+            raise ToolError(f"undefined symbols: {', '.join(strays[:_SHOWN])}", where=output.name, hint=hint)
 
     def _run(self, arguments: Sequence[str]) -> int:
         done = _started([*self.linker, *arguments])
@@ -181,6 +198,16 @@ def _system_imports(path: Path) -> Iterator[tuple[str, str]]:
             for name, ordinal, _ in sorted(read_imports(image)):
                 if 0 < ordinal <= len(image.dylibs):
                     yield name.decode("utf-8", "replace"), image.dylibs[ordinal - 1].name
+
+
+def _flat_imports(path: Path) -> list[str]:
+    """Return the symbols that a file takes from whichever image has them."""
+    from macbuild.macho.file import open_macho  # noqa: PLC0415 - few links leave symbols open
+    from macbuild.macho.symbols import FLAT_LOOKUP, read_imports  # noqa: PLC0415 - the same
+
+    with open_macho(path) as file:
+        found = {each.name for image in file.images for each in read_imports(image) if each.ordinal == FLAT_LOOKUP}
+    return sorted(name.decode("utf-8", "replace") for name in found)
 
 
 def _started(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

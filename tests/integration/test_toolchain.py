@@ -15,7 +15,7 @@ from macbuild.events import Event
 from macbuild.files import hash_file
 from macbuild.macho.file import open_macho
 from macbuild.macho.image import Image
-from macbuild.macho.symbols import read_exports
+from macbuild.macho.symbols import read_exports, read_imports
 from macbuild.macho.verify import verify_file
 from macbuild.target import Arch, Target, format_version
 from macbuild.toolchain import PrepareContext, Prepared, find_toolchain
@@ -178,6 +178,26 @@ def test_undefined_symbol_is_an_error_that_tells_since_when_it_exists(tmp_path: 
     assert f"__ZNSt3__18to_charsEPcS0_d: {LIBCXX} has it since macOS 13." in done.stderr
     assert "the target is 11.0" in done.stderr
     assert "__Z7nowherev: no library of macOS is known to have it" in done.stderr
+
+
+def test_only_pythons_symbols_are_left_to_be_found_at_run_time(zig_cc: Prepared, tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text(
+        "int PyLong_Check2(void); extern int _Py_Flag; int stray(void);\n"
+        '__attribute__((visibility("default"))) int run(void) { return PyLong_Check2() + _Py_Flag; }\n'
+        "#ifdef MORE\n"
+        '__attribute__((visibility("default"))) int more(void) { return stray(); }\n'
+        "#endif\n"
+    )
+    line = ["-shared", "a.c", "-o", "liba.so", "-Wl,-undefined,dynamic_lookup"]
+    done = run(zig_cc.c, *line, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    flat = {each.name for found in image(tmp_path / "liba.so") for each in read_imports(found) if each.ordinal < 0}
+    assert flat == {b"_PyLong_Check2", b"__Py_Flag"}
+    before = (tmp_path / "liba.so").read_bytes()
+    done = run(zig_cc.c, "-DMORE", *line, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "undefined symbols: _stray" in done.stderr
+    assert (tmp_path / "liba.so").read_bytes() == before
 
 
 def test_library_symbol_that_is_newer_than_the_target_is_an_error_of_the_compiler(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_the_evidence_of_macbuild_is_in_order() -> None:
             assert library.weak <= {symbol for claims in library.claims.values() for symbol in claims}
         for group in library.file.evidence:
             assert pack_version(group.macos) >= pack_version("11.0" if group.arch == "arm64" else "10.4")
-            assert re.fullmatch(r"[\w.+!-]+\.whl|ziglang-[\d.]+: libcxx/include/[\w./]+", group.wheel)
+            assert re.fullmatch(r"[\w.+!-]+\.whl|ziglang-[\d.]+: libc(xx)?/include/[\w./-]+", group.wheel)
 
 
 # What libc++ documents in `__configuration/availability.h`, and the first macOS with std::filesystem.

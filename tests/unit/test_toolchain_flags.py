@@ -328,10 +328,15 @@ def test_other_architecture_is_refused() -> None:
         translate(["-arch", "x86_64"], RULES, SYSTEM, kind="compile")
 
 
-@pytest.mark.parametrize(
-    "line", ["-undefined dynamic_lookup", "-Wl,-undefined,dynamic_lookup", "-Wl,-undefined,suppress"]
-)
-def test_undefined_symbols_cannot_be_allowed(line: str) -> None:
+@pytest.mark.parametrize("line", ["-undefined dynamic_lookup", "-Wl,-undefined,dynamic_lookup"])
+def test_symbols_that_are_looked_up_at_run_time_are_checked_after_the_link(line: str) -> None:
+    found = translate(line.split(), RULES, SYSTEM, kind="link")
+    assert (found.arguments, found.flat) == (["-Wl,-undefined,dynamic_lookup"], True)
+    assert not translate(["-Wl,-undefined,error"], RULES, SYSTEM, kind="link").flat
+
+
+@pytest.mark.parametrize("line", ["-undefined warning", "-Wl,-undefined,suppress"])
+def test_undefined_symbols_cannot_be_ignored(line: str) -> None:
     with pytest.raises(ToolError, match="-undefined"):
         translate(line.split(), RULES, SYSTEM, kind="link")
 
