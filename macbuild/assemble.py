@@ -14,7 +14,9 @@ from macbuild.stage import add_files, files_below, link_or_copy
 __all__ = ["assemble"]
 
 
-def assemble(fixed: Path, package: Package, includes: Sequence[tuple[Path, Sequence[Include]]], output: Path) -> None:
+def assemble(
+    fixed: Path, package: Package, includes: Sequence[tuple[Path, Sequence[Include]]], recipe: Path, output: Path
+) -> None:
     """Arrange a package: the component's own files, and what the package carries of others.
 
     Parameters
@@ -26,6 +28,8 @@ def assemble(fixed: Path, package: Package, includes: Sequence[tuple[Path, Seque
         What to make.
     includes
         Fixed stages of needed components, and what to take of them; these files are hard-linked, not touched.
+    recipe
+        The recipe's folder, for files that the package carries of it.
     output
         A folder that does not exist yet.
 
@@ -47,3 +51,4 @@ def assemble(fixed: Path, package: Package, includes: Sequence[tuple[Path, Seque
             edit_private(target, Edits(rpaths=tuple(package.rpaths)))
     for stage, rules in includes:
         add_files(stage, output, rules)
+    add_files(recipe, output, package.files, put=copy_file)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from macbuild.cmake import Project, build, child_environment, configure, find_ninja, install, model
 from macbuild.errors import RecipeError, ToolError
@@ -16,16 +19,20 @@ from macbuild.files import os_errors, remove_tree
 from macbuild.ingredients import input_files
 from macbuild.macho.file import open_macho
 from macbuild.macho.tbd import stub_of, write_stub
-from macbuild.plan import BuildSpec
+from macbuild.plan import BuildSpec, Need
 from macbuild.presets import write_presets
+from macbuild.recipe import PLACEHOLDER, Install
 from macbuild.repair import is_loadable
-from macbuild.stage import files_below
+from macbuild.stage import add_files, files_below, mirror
 from macbuild.steps import Context
 from macbuild.store import digest
 from macbuild.toolchain import PrepareContext, Prepared, Toolchain, find_toolchain
 
 __all__ = ["HostBuild", "build_for_host", "compile_component", "enter"]
 
+# Below the kept folder: copies of sources that projects lie in, and what such a project installs.
+_SOURCES = "source"
+_PREFIX = "prefix"
 # What cmake/darwin.cmake sets for the targets on macOS.
 _AS_FOR_MACOS = {
     "CMAKE_C_VISIBILITY_PRESET": "hidden",
@@ -76,8 +83,14 @@ def compile_component(spec: BuildSpec, stages: Sequence[Path], context: Context,
         project = _prepared(spec, stages, context, folder)
         _make(project, context, step)
         _check_inputs(project, spec, context.recipes)
-        install(project, work / "stage", progress=context.meter(step, "installing", counts=True))
-        if spec.target and not spec.project:
+        progress = context.meter(step, "installing", counts=True)
+        if spec.build.project:
+            remove_tree(folder / _PREFIX)
+            install(project, folder / _PREFIX, progress=progress)
+            _collect(spec, stages, folder / _PREFIX, work / "stage")
+        else:
+            install(project, work / "stage", progress=progress)
+        if spec.target and not spec.project and not spec.build.project:
             write_presets(project, str(spec.target))
         with os_errors(work):
             (work / "link").mkdir()
@@ -167,11 +180,12 @@ def enter(spec: BuildSpec, stages: Sequence[Path], context: Context, words: Sequ
     with context.store.in_use(), context.store.kept(spec.folder) as folder:
         if (folder / "configured.json").is_file():
             prepared = Prepared.load(folder / "toolchain")
-            project = Project(context.recipes / spec.component / spec.project, folder, prepared, name=spec.component)
+            project = Project(_source(spec, context.recipes, folder), folder, prepared, name=spec.component)
         else:
             project = _prepared(spec, stages, context, folder)
             configure(project)
-            write_presets(project, str(spec.target))
+            if not spec.build.project:
+                write_presets(project, str(spec.target))
     compilers = {"CC": str(project.toolchain.c), "CXX": str(project.toolchain.cxx)}
     environ = {**child_environment(project), **compilers, "MACBUILD_SHELL": spec.component}
     command = list(words) or [environ.get("SHELL", "/bin/sh")]
@@ -181,29 +195,108 @@ def enter(spec: BuildSpec, stages: Sequence[Path], context: Context, words: Sequ
         raise ToolError(f"cannot be started: {error.strerror}", where=command[0]) from error
 
 
+def _source(spec: BuildSpec, recipes: Path, folder: Path) -> Path:
+    """Return the folder of the CMake project."""
+    if spec.build.project:
+        return Path(PLACEHOLDER.sub(lambda match: str(folder / _SOURCES / match[1]), spec.build.project))
+    return recipes / spec.component / spec.project
+
+
 def _prepared(spec: BuildSpec, stages: Sequence[Path], context: Context, folder: Path) -> Project:
     """Return the project of a component with its toolchain and the stubs of what it needs ready in the kept folder."""
     toolchain = find_toolchain(spec.toolchain, spec.target, os.environ)
-    definitions = {**spec.build.definitions, "BUILD_TESTING": "OFF"} | ({} if spec.target else _AS_FOR_MACOS)
-    paths = {str(context.recipes): "recipes", str(folder): "build"}
-    libraries = []
+    needs = _Needs(folder, {str(context.recipes): "recipes", str(folder): "build"})
     for need, stage in zip(spec.needed, stages, strict=True):
-        name = need.component
-        paths[str(stage)] = name if need.role == "library" else f"{name}-{need.role}"
-        if need.role == "source":
-            definitions["MACBUILD_SOURCE"] = str(stage)
-        elif need.role == "tool":
-            definitions[f"{name.upper()}_HOST_ROOT"] = str(stage)
-        else:
-            definitions[f"{name.upper()}_ROOT"] = str(stage)
-            libraries.append(stage)
-            if spec.target:
-                definitions[f"{name.upper()}_LINK_DIR"] = str(_stubs(stage, folder / "needs" / name))
-    if libraries:
-        definitions["CMAKE_PREFIX_PATH"] = ";".join(map(str, libraries))
-    source = context.recipes / spec.component / spec.project
+        needs.add(need, stage, foreign=bool(spec.build.project), stubs=spec.target is not None)
+    own = {name: needs.filled(value) for name, value in spec.build.definitions.items()}
+    definitions = {"BUILD_TESTING": "OFF", **({} if spec.target else _AS_FOR_MACOS), **own, **needs.definitions}
+    if needs.libraries:
+        definitions["CMAKE_PREFIX_PATH"] = ";".join(map(str, needs.libraries))
+    if spec.build.project:
+        definitions |= {"CMAKE_INSTALL_PREFIX": str(folder / _PREFIX), **_plain_names(needs.libraries)}
+    source = _source(spec, context.recipes, folder)
     foreign = any(need.role == "source" for need in spec.needed)
-    return _project(toolchain, source, folder, definitions, paths, context, foreign=foreign)
+    return _project(toolchain, source, folder, definitions, needs.paths, context, foreign=foreign, name=spec.component)
+
+
+@dataclass
+class _Needs:
+    """Where a project finds what it is built with.
+
+    Parameters
+    ----------
+    folder
+        The kept folder.
+    paths
+        Receives folders with the names that they have in what is compiled.
+    definitions
+        Receives the CMake cache variables that tell the places.
+    places
+        Receives the folder of each component.
+    libraries
+        Receives stages of libraries.
+    """
+
+    folder: Path
+    paths: dict[str, str]
+    definitions: dict[str, str] = field(default_factory=dict)
+    places: dict[str, Path] = field(default_factory=dict)
+    libraries: list[Path] = field(default_factory=list)
+
+    def add(self, need: Need, stage: Path, *, foreign: bool, stubs: bool) -> None:
+        name = need.component
+        if need.role == "source" and foreign:
+            # A folder that stays the same when the source changes, so that only what changed is compiled.
+            place = self.places[name] = self.folder / _SOURCES / name
+            if _names(stage) != _names(place):
+                # A project may list its files by a pattern, which CMake looks at only when it configures.
+                with os_errors(self.folder):
+                    (self.folder / "configured.json").unlink(missing_ok=True)
+            mirror(stage, place)
+            return
+        self.paths[str(stage)] = name if need.role == "library" else f"{name}-{need.role}"
+        if need.role == "source":
+            self.definitions["MACBUILD_SOURCE"] = str(stage)
+        elif need.role == "tool":
+            self.definitions[f"{name.upper()}_HOST_ROOT"] = str(stage)
+        else:
+            self.definitions[f"{name.upper()}_ROOT"] = str(stage)
+            self.places[name] = stage
+            self.libraries.append(stage)
+            if stubs:
+                self.definitions[f"{name.upper()}_LINK_DIR"] = str(_stubs(stage, self.folder / "needs" / name))
+
+    def filled(self, text: str) -> str:
+        """Return a text with the folders of components in place of their names."""
+        return PLACEHOLDER.sub(lambda match: str(self.places.get(match[1], match[0])), text)
+
+
+def _names(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in files_below(folder)}
+
+
+def _plain_names(libraries: Sequence[Path]) -> dict[str, str]:
+    """Return the flags with which a project finds headers and libraries that it names without asking for a package."""
+    headers = " ".join(f"-isystem {shlex.quote(str(stage / 'include'))}" for stage in libraries)
+    links = " ".join(f"-L{shlex.quote(str(stage / 'lib'))}" for stage in libraries if (stage / "lib").is_dir())
+    return {
+        **dict.fromkeys(("CMAKE_C_FLAGS", "CMAKE_CXX_FLAGS"), headers),
+        **{f"CMAKE_{kind}_LINKER_FLAGS": links for kind in ("EXE", "SHARED", "MODULE")},
+    }
+
+
+def _collect(spec: BuildSpec, stages: Sequence[Path], prefix: Path, stage: Path) -> None:
+    """Fill a stage from what a project has installed, and from sources, by the rules of the recipe."""
+    trees = {need.component: path for need, path in zip(spec.needed, stages, strict=True) if need.role == "source"}
+    with os_errors(stage):
+        stage.mkdir()
+    for rule in spec.build.install or [Install(source="**/*", to="")]:
+        name, slash, rest = rule.source.partition("/")
+        match = PLACEHOLDER.fullmatch(name)
+        if match and slash:
+            add_files(trees[match[1]], stage, [msgspec.structs.replace(rule, source=rest)])
+        else:
+            add_files(prefix, stage, [rule])
 
 
 def _project(
@@ -215,10 +308,11 @@ def _project(
     context: Context,
     *,
     foreign: bool = False,
+    name: str = "",
 ) -> Project:
     prepare = PrepareContext(context.store.root / "zig", paths, foreign=foreign, emit=context.emit)
     prepared = toolchain.prepare(folder / "toolchain", prepare)
-    return Project(source, folder, prepared, definitions, name=source.name)
+    return Project(source, folder, prepared, definitions, name=name or source.name)
 
 
 def _make(project: Project, context: Context, step: str) -> None:

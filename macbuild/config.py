@@ -34,6 +34,7 @@ _MAX_JOBS = 1024
 _PATHS = ("dist", "cache_dir", "recipes", "lock")
 # Names that others define and that mean the same as a setting of ours, which is stronger.
 _FOREIGN = {"deployment_target": "MACOSX_DEPLOYMENT_TARGET"}
+_FLAGS = {"wanted_options": "--with", "unwanted_options": "--without"}
 # What macbuild gives to shells and tests that it starts, in which it may be called again.
 _NOT_SETTINGS = {
     "MACBUILD_COMPLETE",
@@ -65,6 +66,9 @@ class Settings(Data, frozen=True):
     offline: Annotated[bool, "Use the store and mirrors that are folders only."] = False
     keep_going: Annotated[bool, "After a failure, go on with what does not depend on it."] = False
     skip_unreachable: Annotated[bool, "Build what can be had, list what cannot and why, exit 0."] = False
+    sources: Annotated[list[str], "Take a component's source from a folder of your own: COMPONENT=FOLDER."] = []
+    wanted_options: Annotated[list[str], "Build with this option of a component, or fail."] = []
+    unwanted_options: Annotated[list[str], "Build without this option of a component."] = []
     policy: Annotated[str, "Audit policy that artifacts must pass: a built-in name or a file."] = "release"
     color: Annotated[Literal["auto", "always", "never"], "When to use colour."] = "auto"
     log_format: Annotated[Literal["text", "json"], "Form of the log lines on stderr."] = "text"
@@ -92,7 +96,8 @@ class Setting:
     @property
     def flag(self) -> str:
         """The command-line option."""
-        return "--" + self.name.rstrip("s").replace("_", "-") if self.is_list else "--" + self.name.replace("_", "-")
+        name = self.name.rstrip("s") if self.is_list else self.name
+        return _FLAGS.get(self.name, "--" + name.replace("_", "-"))
 
     @property
     def is_list(self) -> bool:
@@ -182,6 +187,12 @@ def _check(name: str, value: object, where: str) -> None:
         raise ConfigError(f"{value} is no number of jobs", where=where, hint=f"give a number from 1 to {_MAX_JOBS}")
     if name in _PATHS and isinstance(value, str):
         _expanded(where, value)
+    if name == "sources" and isinstance(value, list):
+        for text in value:
+            component, _, folder = str(text).partition("=")
+            if not component or not folder:
+                raise ConfigError(f"{text!r} is no source", where=where, hint="write it as core=../core")
+            _expanded(where, folder)
     try:
         if name == "arch" and isinstance(value, str):
             parse_arch(value)
@@ -210,6 +221,9 @@ def _rebased(key: str, value: object, folder: Path) -> object:
     """Paths in a file are relative to that file."""
     if isinstance(value, list) and key == "mirrors":
         return [text if "://" in text else str(folder / _expanded(key, text)) for text in value]
+    if isinstance(value, list) and key == "sources":
+        pairs = [text.partition("=") for text in value]
+        return [f"{component}={folder / _expanded(key, path)}" for component, _, path in pairs]
     is_path = key in _PATHS or (key == "policy" and str(value).endswith(".toml"))
     return str(folder / _expanded(key, value)) if is_path and isinstance(value, str) else value
 

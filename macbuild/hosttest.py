@@ -91,6 +91,8 @@ def prepare_tests(
         raise PlanError("is repackaged, so there is nothing to build and test", where=name)
     if recipe.build.consumer:
         return [_consumer(project, recipe, recipe.build.consumer, emit, sanitize)]
+    if recipe.build.project:
+        return [_whole_server(project, name, emit, sanitize, server, arguments)]
     sanitizers = [_known_sanitizer(name) for name in sanitize.split(",") if name]
     preload = _runtimes(sanitizers) if recipe.test else []
     roots = {needed: _python_package(package) for needed, package in recipe.build.python_packages.items()}
@@ -124,6 +126,25 @@ def _consumer(project: Project, recipe: Recipe, consumer: str, emit: Emit, sanit
     source = project.recipes_folder / recipe.name / consumer
     built = build_for_host(f"{recipe.name}-consumer", source, stages, definitions, context, sanitize=sanitize)
     return _ctest(recipe.name, built.build_folder)
+
+
+def _whole_server(
+    project: Project, name: str, emit: Emit, sanitize: str, server: Path | None, arguments: Sequence[str]
+) -> Suite:
+    """Return the tests of a server that is built for this machine from the sources that a Mac's would be."""
+    tests = project.recipes_folder / name / "tests"
+    if not tests.is_dir():
+        raise PlanError("has no tests of its own", where=name, hint="test tritonserver, which carries it")
+    if sanitize:
+        raise UsageError("is for components of ours, not for upstream's projects", where="--sanitize")
+    tree = server
+    if tree is None:
+        outcome = build(lambda lost: project.planner(lost).host_tree(name), project.context(emit), keep_going=False)
+        for error in outcome.errors.values():
+            raise error
+        tree = _goal(project, outcome.plan)
+    environ = {"MACBUILD_TEST_SERVER": str(tree)}
+    return Suite(name, [sys.executable, "-m", "pytest", str(tests), *arguments], environ)
 
 
 def _ctest(name: str, build_folder: Path) -> Suite:

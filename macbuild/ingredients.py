@@ -22,10 +22,11 @@ _PACKAGE = Path(__file__).parent
 # What of macbuild's own code decides the result of a step, so that a change of it runs the step again.
 _CODE: Mapping[str, tuple[str, ...]] = {
     "fetch": (),
+    "checkout": ("checkout.py",),
     "unpack": ("fetch/unpack.py", "fetch/members.py", "fetch/tars.py", "fetch/zips.py"),
     "install": ("stage.py",),
     "patch": ("patching",),
-    "build": ("compile.py", "cmake.py", "macho"),
+    "build": ("compile.py", "cmake.py", "stage.py", "macho"),
     "fix": ("repair.py", "stage.py", "macho"),
     "assemble": ("assemble.py", "stage.py", "macho"),
     "merge": ("merge.py", "repair.py", "stage.py", "macho"),
@@ -77,7 +78,8 @@ def input_files(folder: Path, globs: Sequence[str]) -> list[Path]:
     folder
         The recipe's folder.
     globs
-        Patterns below it; one that begins with `../name/` is for the folder of another recipe.
+        Patterns below it; one that begins with `../name/` is for the folder of another recipe, one that begins with
+        `../../cmake/` for the folder beside the recipes.
 
     Raises
     ------
@@ -87,11 +89,13 @@ def input_files(folder: Path, globs: Sequence[str]) -> list[Path]:
     found: set[Path] = set()
     for glob in globs:
         parts = glob.split("/")
-        if parts[0] == ".." and len(parts) > 2:
+        if parts[:3] == ["..", "..", "cmake"] and len(parts) > 3:
+            base, pattern = folder.parents[1] / "cmake", "/".join(parts[3:])
+        elif parts[0] == ".." and len(parts) > 2:
             base, pattern = folder.parent / parts[1], "/".join(parts[2:])
         else:
             base, pattern = folder, glob
-        if ".." in pattern.split("/") or pattern.startswith("/") or parts[1:2] == [".."]:
+        if ".." in pattern.split("/") or pattern.startswith("/") or base == folder.parent / "..":
             raise RecipeError(f"{glob!r} leads out of the recipes", where=folder, hint="write src/* or ../other/src/*")
         found_here = matching(base, pattern)
         matches = {path for path in found_here if path.is_file() and "__pycache__" not in path.parts}

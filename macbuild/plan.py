@@ -17,6 +17,7 @@ __all__ = [
     "AssembleSpec",
     "AuditSpec",
     "BuildSpec",
+    "CheckoutSpec",
     "FetchSpec",
     "FixSpec",
     "InstallSpec",
@@ -39,6 +40,13 @@ class FetchSpec(msgspec.Struct, frozen=True):
     candidate: Candidate
     pin: Pinned
     passed_over: tuple[str, ...]
+
+
+class CheckoutSpec(msgspec.Struct, frozen=True):
+    """Copy a folder of the user's own, whose files have a sha256 as `macbuild.checkout` makes it."""
+
+    folder: str
+    sha256: str
 
 
 class UnpackSpec(msgspec.Struct, frozen=True):
@@ -107,6 +115,7 @@ class FixSpec(msgspec.Struct, frozen=True):
 class AssembleSpec(msgspec.Struct, frozen=True):
     """Arrange a fixed stage for one package, with what it carries of needed components, in the order of the needs."""
 
+    component: str
     package: Package
     includes: tuple[tuple[Include, ...], ...]
 
@@ -162,6 +171,7 @@ class PackSpec(msgspec.Struct, frozen=True):
 
 Spec: TypeAlias = (
     FetchSpec
+    | CheckoutSpec
     | UnpackSpec
     | InstallSpec
     | PatchSpec
@@ -172,7 +182,9 @@ Spec: TypeAlias = (
     | AuditSpec
     | PackSpec
 )
-Kind: TypeAlias = Literal["fetch", "unpack", "install", "patch", "build", "fix", "assemble", "merge", "audit", "pack"]
+Kind: TypeAlias = Literal[
+    "fetch", "checkout", "unpack", "install", "patch", "build", "fix", "assemble", "merge", "audit", "pack"
+]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -218,6 +230,8 @@ class Plan(msgspec.Struct, frozen=True):
         Steps whose stages are wanted as they are.
     checks
         Audits of what is linked with these.
+    remarks
+        What is built otherwise than by default because something cannot be had.
     """
 
     steps: dict[str, Step]
@@ -225,6 +239,7 @@ class Plan(msgspec.Struct, frozen=True):
     refused: tuple[Refusal, ...] = ()
     stages: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def goals(self) -> tuple[str, ...]:

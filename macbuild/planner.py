@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+import msgspec
+
 from macbuild.data import nearest
 from macbuild.errors import LockError, MacbuildError, PlanError, UnreachableError
 from macbuild.graph import Graph, filled
-from macbuild.ingredients import data_digest, policy_digest
+from macbuild.ingredients import data_digest, inputs_digest, policy_digest
 from macbuild.lock import Lock
+from macbuild.options import Choice
+from macbuild.origins import Origins
 from macbuild.plan import (
     ArtifactPlan,
     AssembleSpec,
@@ -24,7 +28,7 @@ from macbuild.plan import (
     Request,
     Step,
 )
-from macbuild.recipe import Package, Recipe, Release, known_recipe
+from macbuild.recipe import Include, Package, Recipe, Release, known_recipe
 from macbuild.stages import Stages, Thin
 from macbuild.store import Store, digest
 from macbuild.target import Target, parse_version
@@ -49,6 +53,10 @@ class Planner:
         Sources that failed in this run, by their id, with the error.
     refuse
         Whether a component without any source left is listed as refused, not raised.
+    folders
+        Folders of the user's own that serve as sources, by component.
+    choice
+        What the user said about options.
     """
 
     recipes: Mapping[str, Recipe]
@@ -58,6 +66,8 @@ class Planner:
     environ: Mapping[str, str] = field(default_factory=dict)
     unavailable: Mapping[str, MacbuildError] = field(default_factory=dict)
     refuse: bool = False
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    choice: Choice = field(default_factory=Choice)
 
     def plan(self, request: Request) -> Plan:
         """Return the plan of a request.
@@ -102,6 +112,7 @@ class Planner:
             tuple(refused),
             tuple(dict.fromkeys(stages)),
             tuple(dict.fromkeys(checks)),
+            tuple(dict.fromkeys(makers.remarks)),
         )
 
     def host_stages(self, name: str) -> Plan:
@@ -113,6 +124,18 @@ class Planner:
         return Plan(
             graph.steps, (), (), tuple(dict.fromkeys(each.fixed.id for each in (thin, *thin.closure(), *tools)))
         )
+
+    def host_tree(self, name: str) -> Plan:
+        """Return the plan for a component and what its tarball carries of others, as one tree for this machine."""
+        graph = Graph(self.store)
+        stages = self._stages(graph)
+        thin = stages.host(name)
+        carried = [stages.host(other, version) for other, version in thin.part.carries.items()]
+        whole = Include(component=name, source="**/*", to="")
+        spec = AssembleSpec(name, Package(kind="tarball", name=name), ((whole,),) * len(carried))
+        needs = [thin.fixed, *(other.fixed for other in carried)]
+        tree = graph.add(f"{name}-{thin.version}-host/assemble", "assemble", spec, {}, needs)
+        return Plan(graph.steps, (), (), (tree.id,), remarks=tuple(dict.fromkeys(stages.remarks)))
 
     def linux_stage(self, name: str) -> Plan:
         """Return the plan for the newest Linux release of a component, which serves tests on the machine at hand."""
@@ -126,7 +149,8 @@ class Planner:
         return Plan(graph.steps, (), (), (installed.id,))
 
     def _stages(self, graph: Graph) -> Stages:
-        return Stages(self.recipes, self.lock, self.folder, self.environ, self.unavailable, graph)
+        origins = Origins(self.lock, self.folder, self.unavailable, self.folders, graph)
+        return Stages(self.recipes, self.environ, origins, self.choice, graph)
 
 
 @dataclass
@@ -140,7 +164,8 @@ class _Artifacts:
         """Return the artifacts of a component."""
         graph, request, recipe = self.stages.graph, self.request, thins[0].recipe
         artifacts = []
-        for package in recipe.artifacts:
+        optional = self.stages.optional(recipe.name) - thins[0].part.needs.keys() - thins[0].part.carries.keys()
+        for package in (_without(package, optional) for package in recipe.artifacts):
             only = len(recipe.artifacts) == 1
             suffix = "" if only else f" {package.kind}"
             carried = [self._carried(thin, package, arch) for thin, arch in _slices(thins, target)]
@@ -187,12 +212,14 @@ class _Artifacts:
                 raise PlanError(problem, hint=hint)
         names = list(dict.fromkeys(include.component for include in package.include))
         includes = tuple(tuple(rule for rule in package.include if rule.component == name) for name in names)
-        spec = AssembleSpec(package, includes)
+        spec = AssembleSpec(thin.recipe.name, package, includes)
+        facts = {"recipe": data_digest(package)}
+        if package.files:
+            globs = [rule.source for rule in package.files]
+            facts["source"] = inputs_digest(self.stages.origins.recipes / thin.recipe.name, globs)[1]
         needs = [thin.fixed, *(by_name[name].fixed for name in names)]
         place = f"{thin.recipe.name}-{thin.version}-macos-{arch}"
-        return self.stages.graph.add(
-            f"{place}/assemble{suffix}", "assemble", spec, {"recipe": data_digest(package)}, needs
-        )
+        return self.stages.graph.add(f"{place}/assemble{suffix}", "assemble", spec, facts, needs)
 
     def _pack(
         self,
@@ -232,6 +259,12 @@ class _Artifacts:
         }
         place = f"{recipe.name}-{version}-macos-{target.arch}"
         return self.stages.graph.add(f"{place}/pack{suffix}", "pack", spec, facts, needs)
+
+
+def _without(package: Package, components: Collection[str]) -> Package:
+    """Return a package that holds nothing of some components."""
+    kept = [include for include in package.include if include.component not in components]
+    return msgspec.structs.replace(package, include=kept)
 
 
 def _providers(thin: Thin) -> list[Step]:

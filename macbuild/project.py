@@ -13,9 +13,10 @@ from macbuild.epoch import source_date_epoch
 from macbuild.errors import MacbuildError, UsageError
 from macbuild.events import Emit
 from macbuild.lock import Lock, load_lock
+from macbuild.options import Choice
 from macbuild.plan import Request
 from macbuild.planner import Planner
-from macbuild.recipe import Recipe, load_recipes
+from macbuild.recipe import Recipe, known_recipe, load_recipes
 from macbuild.steps import Context
 from macbuild.store import Store
 from macbuild.target import Arch, Host, detect_host, parse_arch, parse_deployment
@@ -105,7 +106,28 @@ class Project:
             self.environ,
             unavailable or {},
             refuse=lenient,
+            folders=self.source_folders,
+            choice=self.choice,
         )
+
+    @cached_property
+    def source_folders(self) -> dict[str, Path]:
+        """Folders of the user's own that serve as sources, by component."""
+        folders = {}
+        for text in self.settings.sources:
+            component, _, folder = text.partition("=")
+            recipe = known_recipe(self.recipes, component)
+            if not any(release.source for release in recipe.releases):
+                raise UsageError("is not made from a source that could be another", where=f"--source {text}")
+            folders[component] = self._path(folder)
+        return folders
+
+    @cached_property
+    def choice(self) -> Choice:
+        """What the user said about options of components."""
+        choice = Choice(tuple(self.settings.wanted_options), tuple(self.settings.unwanted_options))
+        choice.check(recipe.build.options for recipe in self.recipes.values() if recipe.build)
+        return choice
 
     def request(self, components: Sequence[str], *, pack: bool = True) -> Request:
         """Return the request for components given as `name` or `name@version`.

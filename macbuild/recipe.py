@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -13,10 +13,12 @@ from macbuild.audit.model import Exemption, ExportRule
 from macbuild.data import Data, load_toml, nearest
 from macbuild.errors import PlanError, RecipeError
 from macbuild.fetch.sources import Source
+from macbuild.options import Option
 from macbuild.target import Arch, parse_version
 
 __all__ = [
     "ANY",
+    "PLACEHOLDER",
     "Audit",
     "Build",
     "Candidate",
@@ -41,6 +43,8 @@ Version = Annotated[str, msgspec.Meta(pattern=_DOTTED)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 ANY: Final = "any"
 """The architecture of a source that is compiled for all of them."""
+PLACEHOLDER: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+"""What stands for a folder of a component, or for a fact of the release."""
 
 
 class Candidate(Data, frozen=True):
@@ -67,11 +71,14 @@ class Slice(Data, frozen=True):
         minimums on.
     tools
         Components whose programs the build runs, so they are built for the machine at hand.
+    trees
+        Components whose sources the build reads.
     """
 
     minimum_macos: Version
     sources: list[Candidate] = []
     needs: dict[Name, Version] = {}
+    trees: dict[Name, Version] = {}
     carries: dict[Name, Version] = {}
     tools: dict[Name, Version] = {}
 
@@ -159,15 +166,34 @@ class Repair(Data, frozen=True):
     external: list[External] = []
 
 
+class Shared(Data, frozen=True):
+    """What several recipes' builds have in common: CMake cache variables, and options."""
+
+    definitions: dict[Text, str] = {}
+    options: dict[Name, Option] = {}
+
+
 class Build(Data, frozen=True):
-    """A CMake project in the recipe's folder.
+    """A CMake project in the recipe's folder, or in a source that is not ours.
+
+    In definitions, `project` and `install`, `{name}` is the folder of a component's source or stage; `{version}` and
+    `{arch}` stand for those of the release.
 
     Parameters
     ----------
     inputs
         Globs on all files that the result depends on, below the recipe's folder or, with `../`, that of another one.
+    project
+        Folder of the project in a source, as `{core}/src`; the recipe's own if empty.
     definitions
         CMake cache variables.
+    shared
+        A file with more definitions and options, by its path from the recipe's folder.
+    options
+        What a user may leave out or ask for.
+    install
+        What of the project's installation goes into the stage, and of sources, as `{core}/LICENSE`; all of the first
+        if there is no rule.
     python_packages
         For a build on the host: components whose files the installed Python package of the given name has.
     consumer
@@ -175,8 +201,12 @@ class Build(Data, frozen=True):
         installs is audited for macOS, and its tests are run on the host.
     """
 
-    inputs: Annotated[list[Text], msgspec.Meta(min_length=1)]
+    inputs: list[Text] = []
+    project: str = ""
     definitions: dict[Text, str] = {}
+    shared: str = ""
+    options: dict[Name, Option] = {}
+    install: list[Install] = []
     python_packages: dict[Name, Text] = {}
     consumer: str = ""
 
@@ -203,6 +233,8 @@ class Package(Data, frozen=True):
         Where the loader looks for what is not in the stage, relative to a file of the stage.
     include
         What the package carries of needed components.
+    files
+        What it carries of the recipe's folder.
     """
 
     kind: Literal["tarball", "wheel"]
@@ -210,6 +242,7 @@ class Package(Data, frozen=True):
     prefix: Annotated[str, msgspec.Meta(pattern=r"^([a-z][a-z0-9_]*/)*$(?!\n)")] = ""
     rpaths: list[Text] = []
     include: list[Include] = []
+    files: list[Install] = []
 
 
 class Prefer(Data, frozen=True):
@@ -275,13 +308,7 @@ class Recipe(Data, frozen=True):
             if possible:
                 return possible[-1]
             raise PlanError(f"no release of {self.name} has {arch}", where=self.name, hint=self.choices())
-        wanted = parse_version(version) if re.fullmatch(_DOTTED, version) else ()
-        for release in self.releases:
-            if parse_version(release.version) == wanted:
-                break
-        else:
-            known = [release.version for release in self.releases]
-            raise PlanError(f"there is no release {version}", where=self.name, hint=nearest(version, known))
+        release = self.exact(version)
         if release.serves(arch):
             return release
         needed = ("x86_64", "arm64") if arch == "universal2" else (arch,)
@@ -289,6 +316,15 @@ class Recipe(Data, frozen=True):
         hint = f"build {self.name}@{possible[-1].version} for {arch}" if possible else self.choices()
         so = f", so {arch} cannot be made" if arch == "universal2" else ""
         raise PlanError(f"{self.name} {version} is not published for {missing}{so}", hint=hint)
+
+    def exact(self, version: str) -> Release:
+        """Return the release of a version; a `PlanError` with the nearest one if there is none."""
+        wanted = parse_version(version) if re.fullmatch(_DOTTED, version) else ()
+        for release in self.releases:
+            if parse_version(release.version) == wanted:
+                return release
+        known = [release.version for release in self.releases]
+        raise PlanError(f"there is no release {version}", where=self.name, hint=nearest(version, known))
 
     @property
     def artifacts(self) -> list[Package]:
@@ -307,7 +343,11 @@ class Recipe(Data, frozen=True):
             archs = [arch for arch in ("arm64", "x86_64") if release.slice(arch)]
             if archs:
                 rows.append(f"{release.version} ({', '.join(archs)})")
-        return f"{self.name} can be built as {'; '.join(rows)}" if rows else f"{self.name} serves tests on Linux alone"
+        if rows:
+            return f"{self.name} can be built as {'; '.join(rows)}"
+        if any(release.source for release in self.releases):
+            return f"{self.name} is a source that others are built from"
+        return f"{self.name} serves tests on Linux alone"
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -318,7 +358,7 @@ def load_recipe(path: Path) -> Recipe:
     RecipeError
         With the file, the key and the nearest valid key.
     """
-    recipe = load_toml(path, Recipe, RecipeError)
+    recipe = _with_shared(load_toml(path, Recipe, RecipeError), path)
     if recipe.name != path.parent.name:
         raise RecipeError(f"name is {recipe.name!r}, the folder is {path.parent.name!r}", where=path)
     versions = [parse_version(release.version) for release in recipe.releases]
@@ -327,12 +367,54 @@ def load_recipe(path: Path) -> Recipe:
     for release in recipe.releases:
         for arch in (ANY, "arm64", "x86_64", "linux_x86_64"):
             _check_sources(recipe, release, arch, path)
+    _check_build(recipe, path)
     kinds = [package.kind for package in recipe.artifacts]
     if len(set(kinds)) != len(kinds):
         raise RecipeError("two packages of one kind", where=path)
     if "wheel" in kinds and not (path.parent / "pyproject.toml").is_file():
         raise RecipeError("a wheel is asked for, and there is no pyproject.toml beside the recipe", where=path)
     return recipe
+
+
+def _with_shared(recipe: Recipe, path: Path) -> Recipe:
+    """Return a recipe with what its build shares with others; its own definitions and options are stronger."""
+    if recipe.build is None or not recipe.build.shared:
+        return recipe
+    shared = load_toml(path.parent / recipe.build.shared, Shared, RecipeError)
+    build = msgspec.structs.replace(
+        recipe.build,
+        definitions={**shared.definitions, **recipe.build.definitions},
+        options={**shared.options, **recipe.build.options},
+    )
+    return msgspec.structs.replace(recipe, build=build)
+
+
+def _check_build(recipe: Recipe, path: Path) -> None:
+    """Refuse a build of nothing, and a `{name}` that stands for no component that the build sees."""
+    build = recipe.build
+    if build is None:
+        return
+    if not build.inputs and not build.project:
+        raise RecipeError("build.inputs is empty, and build.project names no source", where=path)
+    parts = [part for release in recipe.releases for part in (release.arm64, release.x86_64) if part is not None]
+    sources = {recipe.name, "version", "arch"}.union(*(part.trees for part in parts))
+    places = sources.union(*(part.needs for part in parts), *(option.needs for option in build.options.values()))
+    values = [*build.definitions.values()]
+    for name, option in build.options.items():
+        values += [*option.on.values(), *option.off.values()]
+        for other in option.requires:
+            if other not in build.options:
+                hint = nearest(other, list(build.options))
+                raise RecipeError(f"{name} requires {other!r}, which is no option", where=path, hint=hint)
+    _check_placeholders([build.project, *(rule.source for rule in build.install)], sources, "source", path)
+    _check_placeholders(values, places, "component", path)
+
+
+def _check_placeholders(texts: Iterable[str], known: Collection[str], what: str, path: Path) -> None:
+    for name in (name for text in texts for name in PLACEHOLDER.findall(text)):
+        if name not in known:
+            hint = nearest(name, sorted(known))
+            raise RecipeError(f"{{{name}}} is no {what} that the build sees", where=path, hint=hint)
 
 
 def _check_sources(recipe: Recipe, release: Release, arch: str, path: Path) -> None:
@@ -347,14 +429,14 @@ def _check_sources(recipe: Recipe, release: Release, arch: str, path: Path) -> N
             problem = f"{where} {candidate.name} has the unknown layout {candidate.layout!r}"
             raise RecipeError(problem, where=path, hint=hint)
     part = release.slice(arch) if arch in ("arm64", "x86_64") else None
-    if arch == ANY and sources and not recipe.build:
+    if arch == ANY and sources and not recipe.build and (release.arm64 or release.x86_64):
         raise RecipeError(f"releases {release.version} has a source to compile, and there is no [build]", where=path)
     if part is not None and bool(sources) == bool(recipe.build):
         hint = "a component has either [build], or sources for each architecture"
         raise RecipeError(f"{where} has {'sources and a build' if sources else 'no sources'}", where=path, hint=hint)
-    if part is not None and (part.needs or part.carries or part.tools) and not recipe.build:
-        word = "needs" if part.needs else "carries" if part.carries else "tools"
-        raise RecipeError(f"{where} has {word}, and the recipe has no [build] to use them", where=path)
+    words = [word for word in ("needs", "carries", "tools", "trees") if part is not None and getattr(part, word)]
+    if words and not recipe.build:
+        raise RecipeError(f"{where} has {words[0]}, and the recipe has no [build] to use them", where=path)
 
 
 def load_recipes(folder: Path) -> dict[str, Recipe]:

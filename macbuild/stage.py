@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
@@ -11,7 +13,19 @@ from macbuild.errors import RecipeError
 from macbuild.files import copy_file, os_errors
 from macbuild.recipe import Include, Install, Link
 
-__all__ = ["add_files", "files_below", "install", "link_or_copy", "matching"]
+__all__ = ["add_files", "files_below", "install", "link_or_copy", "matching", "mirror"]
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file of the store a second name, or copy it where the file system cannot; links are copied as links."""
+    with os_errors(target):
+        if source.is_symlink():
+            target.symlink_to(source.readlink())
+            return
+        try:
+            os.link(source, target)
+        except OSError:
+            copy_file(source, target)
 
 
 def install(source: Path, stage: Path, rules: Sequence[Install], links: Sequence[Link]) -> None:
@@ -40,14 +54,49 @@ def install(source: Path, stage: Path, rules: Sequence[Install], links: Sequence
     _check_links(stage)
 
 
-def add_files(source: Path, stage: Path, rules: Sequence[Install | Include]) -> None:
-    """Add to a stage what rules take from an unpacked source or another stage; errors as for `install`."""
+def add_files(
+    source: Path, stage: Path, rules: Sequence[Install | Include], put: Callable[[Path, Path], None] = link_or_copy
+) -> None:
+    """Add to a stage what rules take from a folder; errors as for `install`.
+
+    `put` is `copy_file` for a folder outside of the store, whose files may be changed in place.
+    """
     for rule in rules:
         found = list(_matches(source, rule))
         if not found:
             raise RecipeError(f"{rule.source!r} matches nothing in the source", hint="the vendor's layout has changed")
         for path, place in found:
-            link_or_copy(path, _new_place(stage, place, rule.source))
+            put(path, _new_place(stage, place, rule.source))
+
+
+def mirror(source: Path, folder: Path) -> None:
+    """Make a folder the same as a stage. Files that are the same already keep their times, others are new."""
+    wanted = {path.relative_to(source) for path in files_below(source)}
+    with os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in list(files_below(folder)):
+            if path.relative_to(folder) not in wanted:
+                path.unlink()
+        for place, _, _ in os.walk(folder, topdown=False):
+            if place != str(folder) and not os.listdir(place):  # noqa: PTH208 - only whether there is anything
+                os.rmdir(place)  # noqa: PTH106 - a text
+        for name in wanted:
+            path, target = source / name, folder / name
+            if path.is_symlink() or target.is_symlink() or not _same(path, target):
+                target.unlink(missing_ok=True)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if path.is_symlink():
+                    target.symlink_to(path.readlink())
+                else:
+                    shutil.copyfile(path, target)
+                    target.chmod(stat.S_IMODE(path.stat().st_mode))
+
+
+def _same(path: Path, other: Path) -> bool:
+    try:
+        return path.stat().st_mode == other.stat().st_mode and path.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
 
 
 def files_below(root: Path) -> Iterator[Path]:
@@ -56,18 +105,6 @@ def files_below(root: Path) -> Iterator[Path]:
         names.sort()
         linked = [name for name in names if (Path(folder) / name).is_symlink()]
         yield from (Path(folder) / name for name in sorted([*files, *linked]))
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file of the store a second name, or copy it where the file system cannot; links are copied as links."""
-    with os_errors(target):
-        if source.is_symlink():
-            target.symlink_to(source.readlink())
-            return
-        try:
-            os.link(source, target)
-        except OSError:
-            copy_file(source, target)
 
 
 def _new_place(stage: Path, place: str, where: str) -> Path:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macbuild.errors import LockError, MacbuildError, PlanError, UnreachableError
-from macbuild.graph import Graph, filled, pin_digest
+import msgspec
+
+from macbuild.errors import LockError, PlanError, UnreachableError
+from macbuild.graph import Graph, filled
 from macbuild.ingredients import data_digest, inputs_digest, policy_digest
-from macbuild.lock import Lock, source_refs
-from macbuild.plan import (
-    AuditSpec,
-    BuildSpec,
-    FetchSpec,
-    FixSpec,
-    InstallSpec,
-    Need,
-    PatchSpec,
-    Request,
-    Step,
-    UnpackSpec,
-)
-from macbuild.recipe import ANY, Build, Recipe, Release, Slice, known_recipe
+from macbuild.options import Choice
+from macbuild.origins import Origins
+from macbuild.plan import AuditSpec, BuildSpec, FetchSpec, FixSpec, Need, Request, Step
+from macbuild.recipe import Build, Recipe, Release, Slice, known_recipe
 from macbuild.store import digest
 from macbuild.target import Arch, Target, detect_host, parse_version
 from macbuild.toolchain.versions import cmake_versions
@@ -77,24 +67,26 @@ class Stages:
 
     Parameters
     ----------
-    recipes, lock
-        What may be used.
-    folder
-        Where the recipes are.
+    recipes
+        What may be built.
     environ
         The environment, in which toolchains are looked for.
-    unavailable
-        Sources that failed in this run, by their id, with the error.
+    origins
+        Where sources come from.
+    choice
+        What the user said about options.
     graph
         Receives the steps.
+    remarks
+        Receives what is left out because something cannot be had.
     """
 
     recipes: Mapping[str, Recipe]
-    lock: Lock
-    folder: Path
     environ: Mapping[str, str]
-    unavailable: Mapping[str, MacbuildError]
+    origins: Origins
+    choice: Choice
     graph: Graph
+    remarks: list[str] = field(default_factory=list)
     _toolchains: dict[tuple[str | None, Target | None], Toolchain] = field(default_factory=dict)
     _inputs: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = field(default_factory=dict)
 
@@ -108,12 +100,12 @@ class Stages:
         """
         part = release.slice(arch)
         assert part is not None
+        recipe, part = self._chosen(recipe, release, part, lambda name, at: self.other(name, at, arch, request))
         place = f"{recipe.name}-{release.version}-macos-{arch}"
         (repair,) = filled([recipe.repair], {"version": release.version, "arch": arch})
         facts = {"recipe": data_digest(repair), "arch": arch}
         if recipe.build is None:
-            source = self._choose(recipe, release, arch)
-            installed = self._arranged(recipe, source, place)
+            source, installed = self.origins.prebuilt(recipe, release, arch, place)
             fixed = self.graph.add(f"{place}/fix", "fix", FixSpec(repair, arch), facts, [installed])
             return Thin(recipe, release.version, part, fixed, (source,))
         needs = tuple(self.other(name, version, arch, request) for name, version in part.needs.items())
@@ -154,33 +146,51 @@ class Stages:
         release = recipe.release(version, arch)
         part = release.slice(arch)
         assert part is not None
+        recipe, part = self._chosen(recipe, release, part, self.host)
         needs = tuple(self.host(need, wanted) for need, wanted in part.needs.items())
         return self._built(recipe, release, part, needs, None, "host")
 
     def linux(self, recipe: Recipe, release: Release) -> Step:
         """Return the step that arranges the Linux release of a component, which serves tests on this machine."""
-        source = self._choose(recipe, release, "linux_x86_64")
-        return self._arranged(recipe, source, f"{recipe.name}-{release.version}-linux-x86_64")
+        place = f"{recipe.name}-{release.version}-linux-x86_64"
+        return self.origins.prebuilt(recipe, release, "linux_x86_64", place)[1]
 
-    def _arranged(self, recipe: Recipe, source: FetchSpec, place: str) -> Step:
-        names = {"version": source.ref.version, "arch": source.ref.arch}
-        rules = tuple(filled(recipe.layouts[source.candidate.layout], names))
-        links = tuple(filled(recipe.links, names))
-        fetched = self.graph.add(f"{place}/fetch", "fetch", source, {"lock": pin_digest(source)}, [])
-        unpacked = self.graph.add(f"{place}/unpack", "unpack", UnpackSpec(), {}, [fetched])
-        layout = {"recipe": digest([data_digest(rules), data_digest(links)])}
-        return self.graph.add(f"{place}/install", "install", InstallSpec(rules, links), layout, [unpacked])
+    def optional(self, name: str) -> set[str]:
+        """Return the components that a component is made with or without, as its options say."""
+        build = self.recipes[name].build
+        return {component for option in (build.options.values() if build else ()) for component in option.components}
 
-    def _patched(self, name: str, arranged: Step, place: str, target: Target | None) -> Step:
-        """Return the step that edits a source for what is built, or the source as it is if nothing is to be edited."""
-        folder = self.folder.parent / "patches" / name
-        if not folder.is_dir():
-            return arranged
-        from macbuild.patching import edits_digest, load_edits  # noqa: PLC0415 - few components have edits
-
-        platform = "linux" if target is None and sys.platform != "darwin" else "macos"
-        facts = {"edits": edits_digest(load_edits(folder), platform)}
-        return self.graph.add(f"{place}/patch-{platform}", "patch", PatchSpec(name, platform), facts, [arranged])
+    def _chosen(
+        self, recipe: Recipe, release: Release, part: Slice, make: Callable[[str, str], Thin]
+    ) -> tuple[Recipe, Slice]:
+        """Return a recipe and its slice as the options make them; `make` tells whether a component can be had."""
+        if recipe.build is None or not recipe.build.options:
+            return recipe, part
+        names = {"version": release.version, "arch": "{arch}"}
+        options = {name: filled([option], names)[0] for name, option in recipe.build.options.items()}
+        missing = []
+        for name, option in options.items():
+            if option.refused or name in self.choice.unwanted or not (option.default or name in self.choice.wanted):
+                continue
+            before = dict(self.graph.steps)
+            try:
+                for component, version in option.components.items():
+                    make(component, version)
+            except (LockError, UnreachableError) as error:
+                self.graph.steps = before
+                if name in self.choice.wanted:
+                    raise
+                missing.append(name)
+                self.remarks.append(f"{recipe.name} is made without {name}: {error}")
+        definitions = dict(recipe.build.definitions)
+        needs, carries = dict(part.needs), dict(part.carries)
+        for name, on in self.choice.of(recipe.name, options, missing).items():
+            definitions |= options[name].on if on else options[name].off
+            needs |= options[name].needs if on else {}
+            carries |= options[name].carries if on else {}
+        build = msgspec.structs.replace(recipe.build, definitions=definitions, options={})
+        recipe = msgspec.structs.replace(recipe, build=build)
+        return recipe, msgspec.structs.replace(part, needs=needs, carries=carries)
 
     def _built(
         self,
@@ -195,17 +205,19 @@ class Stages:
         assert recipe.build is not None
         roles: list[tuple[Need, Step]] = []
         sources: tuple[FetchSpec, ...] = ()
-        if release.source:
-            source = self._choose(recipe, release, ANY)
-            place = f"{recipe.name}-{release.version}-source"
-            tree = self._patched(recipe.name, self._arranged(recipe, source, place), place, target)
-            sources, roles = (source,), [(Need(recipe.name, "source"), tree)]
+        port = bool(recipe.build.project)
+        trees = [(known_recipe(self.recipes, name), version) for name, version in part.trees.items()]
+        for other, version in [(recipe, release.version)] * bool(release.source) + trees:
+            source, tree = self.origins.tree(other, other.exact(version), target, port=port)
+            sources, roles = (*sources, source), [*roles, (Need(other.name, "source"), tree)]
         closure = _closure(needs, f"{recipe.name} {release.version}")
-        roles += [(Need(other.recipe.name, "library"), other.fixed) for other in closure]
+        roles += [(Need(need.recipe.name, "library"), need.fixed) for need in closure]
         roles += self._tools(part, without=recipe.name)
+        arch = detect_host().arch if target is None else target.arch
+        (build,) = filled([recipe.build], {"version": release.version, "arch": arch})
         place = f"{recipe.name}-{release.version}-{'host' if target is None else f'macos-{target.arch}'}"
-        built, inputs, tools = self._build(recipe, recipe.build, "", place, roles, target, toolchain)
-        sources = (*sources, *(source for other in closure for source in other.sources))
+        built, inputs, tools = self._build(recipe, build, "", place, roles, target, toolchain)
+        sources = (*sources, *(source for need in closure for source in need.sources))
         return Thin(recipe, release.version, part, built, sources, needs, built, inputs, tools)
 
     def _tools(self, part: Slice, without: str = "") -> list[tuple[Need, Step]]:
@@ -221,23 +233,25 @@ class Stages:
         roles: Sequence[tuple[Need, Step]],
         target: Target | None,
         toolchain_name: str | None,
-    ) -> tuple[Step, tuple[int, str], Mapping[str, str]]:
+    ) -> tuple[Step, tuple[int, str] | None, Mapping[str, str]]:
         toolchain = self._toolchain(toolchain_name, target)
-        inputs = self._input_files(recipe.name, build.inputs)
+        inputs = self._input_files(recipe.name, build.inputs) if build.inputs else None
         tools = {toolchain.name: toolchain.describe(), **cmake_versions()}
         setting = {
             "recipe": data_digest(build),
             "toolchain": digest([toolchain.identity, tools]),
             "target": str(target or "host"),
         }
-        keys = [[need.component, need.role, step.key] for need, step in roles]
-        # Everything but the component's own files, so that these compile in the same folder when they change.
-        mark = digest([setting, keys, str(self.folder.absolute())])[:12]
+        # Everything but the component's own files, so that these compile in the same folder when they change. A project
+        # in a source has its files there.
+        settled = [pair for pair in roles if pair[0].role != "source" or not build.project]
+        keys = [[need.component, need.role, step.key] for need, step in settled]
+        mark = digest([setting, keys, str(self.origins.recipes.absolute())])[:12]
         step = f"{place}/{'consumer' if project else 'build'}"
         folder = f"{step.replace('/build', '').replace('/', '-')}-{toolchain.name}-{mark}"
         needed = tuple(need for need, _ in roles)
         spec = BuildSpec(recipe.name, project, folder, build, target, needed, toolchain_name)
-        facts = {**setting, "source": inputs[1]}
+        facts = {**setting, "source": inputs[1]} if inputs else setting
         return self.graph.add(step, "build", spec, facts, [made for _, made in roles]), inputs, tools
 
     def _toolchain(self, name: str | None, target: Target | None) -> Toolchain:
@@ -251,7 +265,7 @@ class Stages:
     def _input_files(self, component: str, globs: Sequence[str]) -> tuple[int, str]:
         key = (component, tuple(globs))
         if key not in self._inputs:
-            self._inputs[key] = inputs_digest(self.folder / component, globs)
+            self._inputs[key] = inputs_digest(self.origins.recipes / component, globs)
         return self._inputs[key]
 
     def _checked(self, thin: Thin, place: str, target: Target, request: Request) -> Step:
@@ -268,36 +282,6 @@ class Stages:
         audit = AuditSpec(request.policy, target, recipe.audit)
         facts = {"recipe": data_digest(recipe.audit), "target": str(target), "policy": policy_digest(request.policy)}
         return self.graph.add(f"{place}/audit", "audit", audit, facts, [fixed])
-
-    def _choose(self, recipe: Recipe, release: Release, arch: str) -> FetchSpec:
-        """Return the source that serves a slice: the first in the store, else the first that is pinned and not known
-        to be out of reach.
-        """  # noqa: D205 - one sentence
-        passed_over = []
-        possible: list[FetchSpec] = []
-        missing: list[MacbuildError] = []
-        for ref, candidate in source_refs(recipe):
-            if (ref.version, ref.arch) != (release.version, arch):
-                continue
-            pin = self.lock.pin(ref)
-            if pin is None:
-                passed_over.append(f"{ref.source} ({candidate.fetch.describe()}) is not pinned")
-            elif ref.id in self.unavailable:
-                error = self.unavailable[ref.id]
-                missing.append(error)
-                passed_over.append(f"{ref.source} ({candidate.fetch.describe()}): {error}")
-            else:
-                possible.append(FetchSpec(ref, candidate, pin, tuple(passed_over)))
-        for spec in possible:
-            if self.graph.store.has(digest({"kind": "fetch", "lock": pin_digest(spec)})):
-                return spec
-        if possible:
-            return possible[0]
-        where = f"{recipe.name} {release.version} {arch}"
-        if missing:
-            why = "; ".join(passed_over)
-            raise UnreachableError(f"no source can be had: {why}", where=where, hint=missing[-1].hint)
-        raise LockError(f"no source is pinned: {'; '.join(passed_over)}", where=where, hint="run: macbuild lock")
 
 
 def _closure(needs: Sequence[Thin], where: str) -> list[Thin]:

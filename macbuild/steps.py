@@ -16,6 +16,7 @@ from macbuild.plan import (
     AssembleSpec,
     AuditSpec,
     BuildSpec,
+    CheckoutSpec,
     FetchSpec,
     FixSpec,
     InstallSpec,
@@ -156,6 +157,14 @@ def _fetch(spec: FetchSpec, job: _Job) -> str:
 
 
 @_do.register
+def _checkout(spec: CheckoutSpec, job: _Job) -> str:
+    from macbuild.checkout import copy_checkout  # noqa: PLC0415
+
+    copy_checkout(Path(spec.folder), job.stage, spec.sha256)
+    return spec.folder
+
+
+@_do.register
 def _unpack(spec: UnpackSpec, job: _Job) -> str:
     from macbuild.fetch.unpack import unpack  # noqa: PLC0415
 
@@ -212,7 +221,8 @@ def _assemble(spec: AssembleSpec, job: _Job) -> str:
     from macbuild.assemble import assemble  # noqa: PLC0415
 
     fixed, *others = job.stages
-    assemble(fixed, spec.package, list(zip(others, spec.includes, strict=True)), job.stage)
+    recipe = job.context.recipes / spec.component
+    assemble(fixed, spec.package, list(zip(others, spec.includes, strict=True)), recipe, job.stage)
     return ""
 
 

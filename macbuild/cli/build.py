@@ -18,7 +18,8 @@ from macbuild.plan import Plan
 
 __all__ = ["register"]
 
-_PLAN = ("arch", "deployment_target", "toolchain", "recipes", "lock", "offline", "skip_unreachable", "policy")
+_OWN = ("sources", "wanted_options", "unwanted_options")
+_PLAN = ("arch", "deployment_target", "toolchain", "recipes", "lock", "offline", "skip_unreachable", "policy", *_OWN)
 _BUILD = (*_PLAN, "jobs", "dist", "mirrors", "keep_going")
 
 Components = Annotated[
@@ -108,6 +109,8 @@ def _make(
 
 def _finish(session: Session, result: Result) -> None:
     """Say what failed or was left out, and raise the first failure."""
+    for remark in result.plan.remarks:
+        session.say(remark)
     for component, error in result.unreachable.items():
         session.say(f"left out: {component}: {error}")
     if not result.failed:

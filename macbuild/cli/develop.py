@@ -12,7 +12,7 @@ from macbuild.cli.session import Session
 
 __all__ = ["register"]
 
-_BUILD = ("recipes", "lock", "jobs", "offline", "mirrors")
+_BUILD = ("recipes", "lock", "jobs", "offline", "mirrors", "sources", "wanted_options", "unwanted_options")
 
 
 def register(app: typer.Typer) -> None:

@@ -40,8 +40,9 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         }
         for artifact in plan.artifacts
     ]
+    remarks = list(plan.remarks)
     refused = [{"component": refusal.component, "reason": str(refusal.error)} for refusal in plan.refused]
-    return {"version": VERSION, "steps": steps, "artifacts": artifacts, "refused": refused}
+    return {"version": VERSION, "steps": steps, "artifacts": artifacts, "refused": refused, "remarks": remarks}
 
 
 def plan_table(session: Session, plan: Plan) -> None:
@@ -55,6 +56,8 @@ def plan_table(session: Session, plan: Plan) -> None:
     for step in plan.steps.values():
         table.add_row(step.id, step.key[:12], _state(step, needed), step.reason)
     session.out.print(table)
+    for remark in plan.remarks:
+        session.say(remark)
     for refusal in plan.refused:
         session.say(f"left out: {refusal.component}: {refusal.error}")
     if not needed:
@@ -109,6 +112,7 @@ def result_data(result: Result) -> dict[str, Any]:
         "artifacts": made,
         "failed": failed,
         "left_out": left_out,
+        "remarks": list(result.plan.remarks),
         "stages": stages,
         "idle": result.idle,
     }

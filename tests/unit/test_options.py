@@ -1,0 +1,205 @@
+"""Options of components: what a user may ask for and leave out, what is refused, and what a plan makes of it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from macbuild.errors import ConfigError, LockError, PlanError, RecipeError, UsageError
+from macbuild.options import Choice, Option
+from macbuild.plan import BuildSpec, Plan
+from macbuild.recipe import load_recipes
+from tests.libraries import own, with_engine
+from tests.sample import Sample
+
+TABLE = {
+    "http": Option(summary="HTTP"),
+    "metrics": Option(summary="metrics", requires=["statistics"]),
+    "statistics": Option(summary="statistics"),
+    "debug": Option(summary="more to see", default=False),
+    "s3": Option(summary="S3", refused="there is no recipe"),
+}
+
+
+def of(*wanted: str, without: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> set[str]:
+    """Return the options of the table that are on."""
+    return {name for name, on in Choice(wanted, without).of("core", TABLE, missing).items() if on}
+
+
+def test_options_are_on_or_off_by_default_and_as_the_user_says() -> None:
+    assert of() == {"http", "metrics", "statistics"}
+    assert of("debug") == {"http", "metrics", "statistics", "debug"}
+    assert of("http", without=("metrics",)) == {"http", "statistics"}
+    assert of(without=("http", "metrics", "statistics", "debug", "s3")) == set()
+    assert of(missing=("http",)) == {"metrics", "statistics"}
+
+
+def test_what_is_refused_is_off_or_an_error_with_the_reason() -> None:
+    assert "s3" not in of()
+    with pytest.raises(PlanError, match="core: cannot be built with s3: there is no recipe"):
+        of("s3")
+
+
+@pytest.mark.parametrize(("without", "missing"), [(("statistics",), ()), ((), ("statistics",))])
+def test_an_option_whose_requirement_is_off_is_an_error_that_tells_both_ways_out(
+    without: tuple[str, ...], missing: tuple[str, ...]
+) -> None:
+    with pytest.raises(PlanError, match="core: metrics requires statistics, which is off") as caught:
+        of(without=without, missing=missing)
+    assert caught.value.hint == "add --without metrics, or --with statistics"
+    assert of(without=("metrics", *without), missing=missing) == {"http"}
+
+
+def test_names_that_no_component_has_are_refused_with_the_nearest() -> None:
+    tables = [TABLE, {"python": Option(summary="Python")}]
+    Choice(("python",), ("http",)).check(tables)
+    for choice, flag in ((Choice(("metric",)), "--with"), (Choice((), ("metric",)), "--without")):
+        with pytest.raises(UsageError, match="there is no option 'metric'") as caught:
+            choice.check(tables)
+        assert (caught.value.where, caught.value.hint) == (flag, "did you mean 'metrics'?")
+
+
+def test_an_option_cannot_be_wanted_and_not() -> None:
+    with pytest.raises(UsageError, match="http is both wanted and not"):
+        Choice(("debug", "http"), ("http",)).check([TABLE])
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    return with_engine(tmp_path)
+
+
+def planned(sample: Sample, *wanted: str, without: tuple[str, ...] = (), sources: tuple[str, ...] = ()) -> Plan:
+    choice = {"wanted_options": list(wanted), "unwanted_options": list(without)}
+    folders = [*own(sample.root), *sources]
+    return sample.plan("engine", toolchain="zig", sources=folders, **choice)
+
+
+def spec(plan: Plan) -> BuildSpec:
+    spec = plan.steps["engine-1.0-macos-arm64/build"].spec
+    assert isinstance(spec, BuildSpec)
+    return spec
+
+
+def definitions(plan: Plan, prefix: str = "ENGINE_T") -> dict[str, str]:
+    return {name: value for name, value in spec(plan).build.definitions.items() if name.startswith(prefix)}
+
+
+def test_options_become_cache_variables(sample: Sample) -> None:
+    assert definitions(planned(sample)) == {"ENGINE_TRACE": "ON", "ENGINE_TURBO": "OFF"}
+    assert definitions(planned(sample, without=("trace",))) == {"ENGINE_TRACE": "OFF", "ENGINE_TURBO": "OFF"}
+
+
+def test_a_change_of_options_changes_the_key_and_a_change_of_their_words_does_not(sample: Sample) -> None:
+    key = planned(sample).steps["engine-1.0-macos-arm64/build"].key
+    assert planned(sample, without=("trace",)).steps["engine-1.0-macos-arm64/build"].key != key
+    assert planned(sample, "trace").steps["engine-1.0-macos-arm64/build"].key == key
+    sample.recipes["engine"]["build"]["options"]["turbo"]["refused"] = "it melts"
+    sample.write()
+    assert planned(sample).steps["engine-1.0-macos-arm64/build"].key == key
+
+
+def test_what_the_plan_refuses_is_an_error_there_too(sample: Sample) -> None:
+    with pytest.raises(PlanError, match="engine: cannot be built with turbo: it burns"):
+        planned(sample, "turbo")
+    with pytest.raises(UsageError, match="--without: there is no option 'trase'"):
+        planned(sample, without=("trase",))
+
+
+@pytest.mark.parametrize("key", ["wanted_options", "unwanted_options"])
+def test_an_empty_name_is_no_option(sample: Sample, key: str) -> None:
+    with pytest.raises((UsageError, ConfigError)):
+        sample.plan("engine", toolchain="zig", sources=own(sample.root), **{key: [""]})
+
+
+def with_grip(sample: Sample, **option: Any) -> None:  # noqa: ANN401 - TOML
+    """Give the foreign project an option that a library is for, whose source nobody has pinned."""
+    sample.add_built("grip", {"CMakeLists.txt": ""}, packages=[], slice={"minimum_macos": "11.0"})
+    grip = sample.recipes["grip"]
+    grip["layouts"] = copy.deepcopy(sample.recipes["shelf"]["layouts"])
+    grip["releases"][0]["source"] = copy.deepcopy(sample.recipes["shelf"]["releases"][0]["source"])
+    sample.recipes["engine"]["build"]["options"]["grip"] = {
+        "summary": "hold fast",
+        "on": {"ENGINE_TRACTION": "{grip}"},
+        "off": {"ENGINE_TRACTION": "OFF"},
+        **(option or {"needs": {"grip": "{version}"}}),
+    }
+    sample.write()
+
+
+def grip(sample: Sample) -> str:
+    folder = sample.root / "own/grip"
+    folder.mkdir(parents=True)
+    (folder / "grip.c").touch()
+    return f"grip={folder}"
+
+
+def test_an_option_whose_library_cannot_be_had_is_left_out_with_a_remark(sample: Sample) -> None:
+    with_grip(sample)
+    plan = planned(sample)
+    (remark,) = plan.remarks
+    assert remark.startswith("engine is made without grip: grip 1.0 any: no source is pinned")
+    assert definitions(plan)["ENGINE_TRACTION"] == "OFF"
+    assert not [step for step in plan.steps if step.startswith("grip")]
+    assert not planned(sample, without=("grip",)).remarks
+
+
+def test_an_option_that_is_wanted_is_not_left_out(sample: Sample) -> None:
+    with_grip(sample)
+    with pytest.raises(LockError, match=r"grip 1\.0 any: no source is pinned") as caught:
+        planned(sample, "grip")
+    assert caught.value.hint == "run: macbuild lock; or give a folder that you have: --source grip=FOLDER"
+
+
+def test_the_library_of_an_option_is_what_the_component_is_built_with(sample: Sample) -> None:
+    with_grip(sample)
+    plan = planned(sample, sources=(grip(sample),))
+    assert not plan.remarks
+    assert ("grip", "library") in [(need.component, need.role) for need in spec(plan).needed]
+    assert definitions(plan)["ENGINE_TRACTION"] == "{grip}"
+    left_out = planned(sample, without=("grip",), sources=(f"grip={sample.root / 'own/grip'}",))
+    assert not [step for step in left_out.steps if step.startswith("grip")]
+
+
+def test_packages_hold_what_options_carry_and_only_that(sample: Sample) -> None:
+    with_grip(sample, carries={"grip": "{version}"}, on={})
+    sample.recipes["engine"]["packages"] = [
+        {"kind": "tarball", "name": "engine", "include": [{"component": "grip", "from": "**/*", "to": "grip/"}]}
+    ]
+    sample.write()
+    step = "engine-1.0-macos-arm64/assemble"
+    plan = planned(sample)
+    assert plan.steps[step].needs == ("engine-1.0-macos-arm64/fix",)
+    assert len(plan.remarks) == 1
+    plan = planned(sample, sources=(grip(sample),))
+    assert plan.steps[step].needs == ("engine-1.0-macos-arm64/fix", "grip-1.0-macos-arm64/fix")
+    assert "grip" not in [need.component for need in spec(plan).needed]
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ({"needs": {"grip": "newest"}}, "needs"),
+        ({"needs": {"grip": "{arch}"}}, "needs"),
+        ({"requires": ["trase"]}, r"grip requires 'trase', which is no option"),
+        ({"on": {"ENGINE_TRACTION": "{grasp}"}}, r"\{grasp\} is no component that the build sees"),
+        ({"off": {"ENGINE_TRACTION": "{shelve}"}}, r"\{shelve\} is no component that the build sees"),
+    ],
+)
+def test_an_option_that_cannot_be_right_is_refused_with_its_recipe(
+    sample: Sample, option: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(RecipeError, match=problem) as caught:
+        with_grip(sample, **{"needs": {"grip": "1.0"}, **option})
+    assert caught.value.where == str(sample.recipe_path("engine"))
+
+
+def test_all_that_the_recipes_refuse_has_a_reason_and_an_off_switch() -> None:
+    for recipe in load_recipes(Path(__file__).parents[2] / "recipes").values():
+        for name, option in (recipe.build.options if recipe.build else {}).items():
+            assert bool(option.refused) <= bool(option.off), f"{recipe.name} {name}"
+            assert not (option.refused and option.on), f"{recipe.name} {name}"
+            assert option.on.keys() == option.off.keys() or option.refused or not option.off, f"{recipe.name} {name}"
