@@ -66,7 +66,7 @@ bool Memory() {
         None,
     ),
     "server: directories": Defect(
-        "server",
+        "tritonserver",
         ("backend-directory", "repoagent-directory", "cache-directory"),
         """
 #include <string>

@@ -18,7 +18,7 @@ from macbuild.schema import edits_schema
 ROOT = Path(__file__).parents[2]
 PATCHES = ROOT / "patches"
 # Repositories of Triton. What other components are edited for is told in their recipes.
-UPSTREAM = ("backend", "common", "core", "onnxruntime_backend", "python_backend", "pytorch_backend", "server")
+UPSTREAM = ("backend", "common", "core", "onnxruntime_backend", "python_backend", "pytorch_backend", "tritonserver")
 COMPONENTS = sorted(path.name for path in PATCHES.iterdir() if path.is_dir())
 FILES = sorted(PATCHES.glob("*/*.toml"))
 EDITS = {(name, edit.name): edit for name in COMPONENTS for file in load_edits(PATCHES / name) for edit in file.edits}
