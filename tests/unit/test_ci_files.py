@@ -18,7 +18,9 @@ from macbuild.errors import ConfigError
 
 CI = Path(__file__).parents[2] / "ci"
 ROOT = CI.parent
-FILES = {"release.yml": "vendor.github-workflows", "action.yml": "vendor.github-actions"}
+WORKFLOWS = ("release.yml", "upstream.yml")
+ACTIONS = {"./ci": "action.yml", "./ci/verify": "verify/action.yml"}
+FILES = dict.fromkeys(WORKFLOWS, "vendor.github-workflows") | dict.fromkeys(ACTIONS.values(), "vendor.github-actions")
 
 
 def load(name: str) -> dict[str, Any]:
@@ -33,9 +35,10 @@ def steps(name: str) -> Iterator[dict[str, Any]]:
         yield from job["steps"]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_file_is_valid_by_the_public_schema(name: str) -> None:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", FILES[name], str(CI / name)]
+@pytest.mark.parametrize("schema", sorted(set(FILES.values())))
+def test_files_are_valid_by_the_public_schema(schema: str) -> None:
+    files = [str(CI / name) for name, wanted in FILES.items() if wanted == schema]
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *files]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
@@ -64,16 +67,47 @@ def test_file_says_that_it_was_not_run(name: str) -> None:
     assert "# Not run yet: it needs GitHub" in (CI / name).read_text("utf-8")
 
 
-def test_workflow_uses_only_inputs_and_files_that_exist() -> None:
-    declared = load("action.yml")["inputs"]
-    used = [step for step in steps("release.yml") if step.get("uses") == "./ci"]
-    assert used
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_workflow_uses_only_inputs_and_files_that_exist(name: str) -> None:
+    used = [step for step in steps(name) if step.get("uses", "").startswith("./")]
+    assert {step["uses"] for step in used} == set(ACTIONS)
     for step in used:
-        assert set(step["with"]) <= set(declared)
-        assert {name for name, value in declared.items() if value.get("required")} <= set(step["with"])
-    named = re.findall(r"\bci/[\w.]+", "\n".join(step.get("run", "") for step in steps("release.yml")))
-    assert named
-    assert all((ROOT / path).is_file() for path in named)
+        declared = load(ACTIONS[step["uses"]])["inputs"]
+        assert set(step.get("with", {})) <= set(declared)
+        required = {name for name, value in declared.items() if value.get("required")}
+        assert required <= set(step.get("with", {}))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_scripts_name_only_files_that_exist(name: str) -> None:
+    scripts = "\n".join(step.get("run", "") for step in steps(name))
+    named = re.findall(r"(?<![\w/$.-])(?:ci|recipes|tests)/[\w./]*\w", scripts)
+    assert named or "tests/" not in scripts
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_artifacts_are_made_for_an_architecture() -> None:
+    for name in WORKFLOWS:
+        made = [step["with"] for step in steps(name) if step.get("uses") == "./ci" and "make" not in step["with"]]
+        assert made
+        assert all("arch" in inputs for inputs in made)
+
+
+def test_upstream_runs_tests_that_are_there() -> None:
+    rows = load("upstream.yml")["jobs"]["serve"]["strategy"]["matrix"]["include"]
+    assert {row["arch"] for row in rows} == set(load("upstream.yml")["jobs"]["build"]["strategy"]["matrix"]["arch"])
+    assert {row["tests"] for row in rows} == {
+        path.parent.name for path in ROOT.glob("recipes/*/tests") if [*path.glob("test_*.py")]
+    }
+
+
+def test_upstream_looks_at_the_edits_before_it_builds() -> None:
+    jobs = load("upstream.yml")["jobs"]
+    assert [step["run"] for step in jobs["edits"]["steps"] if "run" in step] == [
+        "macbuild lock",
+        "macbuild doctor --upstream",
+    ]
+    assert (jobs["build"]["needs"], jobs["serve"]["needs"]) == ("edits", "build")
 
 
 def test_policy_for_universal2_exempts_what_the_recipes_exempt() -> None:
