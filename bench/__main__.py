@@ -1,6 +1,7 @@
 """Measure the performance budget: `python -m bench [ROW...]` prints a table and exits 1 if a row does not hold.
 
 `python -m bench backend [NAME...]` measures our backends, all or those named, in a real server in place of these rows.
+`python -m bench libraries` measures how long the libraries take that the server is made of: a quarter of an hour.
 
 It needs LLVM's install-name tool and GNU tar, which it compares with, and 3 GB in the current folder and the store.
 """
@@ -17,6 +18,7 @@ from bench.timing import Row, duration
 
 HEAD = "| what | against | ours | other | ratio | at most | |\n|---|---|---|---|---|---|---|"
 BACKEND = "backend"
+LIBRARIES = "libraries"
 ROUNDS = 5
 BACKEND_ROUNDS = 12
 
@@ -33,12 +35,14 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     backends = ", ".join(SUBJECTS)
-    help_text = f"{', '.join(ROWS)} (default: all); or {BACKEND} and {backends} (default: all of these)"
+    help_text = f"{', '.join(ROWS)} (default: all); or {BACKEND} and {backends} (default: all of these); or {LIBRARIES}"
     parser.add_argument("rows", nargs="*", metavar="ROW", help=help_text)
     help_text = f"how often each of both is timed (default: {ROUNDS}, {BACKEND} {BACKEND_ROUNDS})"
     parser.add_argument("--rounds", type=int, help=help_text)
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="put the table into a page between its markers")
     options = parser.parse_args()
+    if options.rows == [LIBRARIES]:
+        return 0 if measure_libraries(options.write) else 1
     backend = options.rows[:1] == [BACKEND]
     names, known = (options.rows[1:], SUBJECTS) if backend else (options.rows, ROWS)
     unknown = [name for name in names if name not in known]
@@ -69,6 +73,18 @@ def measure_backend(name: str, rounds: int, page: Path | None) -> bool:
     if page:
         write_tables(page, f"bench {BACKEND} {name}", text)
     return all(row.holds for row in report.rows())
+
+
+def measure_libraries(page: Path | None) -> bool:
+    """Measure the libraries, print the table, put it into a page if there is one, and tell whether all rows hold."""
+    from bench.libraries import rows  # noqa: PLC0415 - the other rows do without
+
+    results = rows()
+    text = "\n".join([HEAD, *map(line, results)])
+    print(text, flush=True)
+    if page:
+        write_tables(page, f"bench {LIBRARIES}", text)
+    return all(row.holds for row in results)
 
 
 def write_tables(page: Path, name: str, text: str) -> None:
