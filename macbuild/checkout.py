@@ -32,12 +32,10 @@ def checkout_digest(folder: Path) -> tuple[int, str]:
     StoreError
         If a file cannot be read.
     """
-    hasher = hashlib.sha256()
-    size = 0
-    for name, mode, data in _files(folder):
-        hasher.update(f"{name}\0{mode}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
-        size += len(data)
-    return size, hasher.hexdigest()
+    total = _Total()
+    for file in _files(folder):
+        total.add(*file)
+    return total.size, total.sha256.hexdigest()
 
 
 def copy_checkout(folder: Path, stage: Path, expected: str) -> None:
@@ -57,9 +55,11 @@ def copy_checkout(folder: Path, stage: Path, expected: str) -> None:
     StoreError
         If the folder has changed since.
     """
+    total = _Total()
     with os_errors(stage):
         stage.mkdir()
         for name, mode, data in _files(folder):
+            total.add(name, mode, data)
             target = stage / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if mode == "link":
@@ -67,8 +67,20 @@ def copy_checkout(folder: Path, stage: Path, expected: str) -> None:
             else:
                 target.write_bytes(data)
                 target.chmod(int(mode, 8))
-    if checkout_digest(stage)[1] != expected:
+    if total.sha256.hexdigest() != expected:
         raise StoreError("changed while it was read", where=folder, hint="run the same command again")
+
+
+class _Total:
+    """Size and sha256 of the files that were added."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.sha256 = hashlib.sha256()
+
+    def add(self, name: str, mode: str, data: bytes) -> None:
+        self.sha256.update(f"{name}\0{mode}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
+        self.size += len(data)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, str, bytes]]:

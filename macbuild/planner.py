@@ -28,7 +28,7 @@ from macbuild.plan import (
     Request,
     Step,
 )
-from macbuild.recipe import Include, Package, Recipe, Release, known_recipe
+from macbuild.recipe import Package, Recipe, Release, known_recipe
 from macbuild.stages import Stages, Thin
 from macbuild.store import Store, digest
 from macbuild.target import Target, parse_version
@@ -130,11 +130,14 @@ class Planner:
         graph = Graph(self.store)
         stages = self._stages(graph)
         thin = stages.host(name)
-        carried = [stages.host(other, version) for other, version in thin.part.carries.items()]
-        whole = Include(component=name, source="**/*", to="")
-        spec = AssembleSpec(name, Package(kind="tarball", name=name), ((whole,),) * len(carried))
-        needs = [thin.fixed, *(other.fixed for other in carried)]
-        tree = graph.add(f"{name}-{thin.version}-host/assemble", "assemble", spec, {}, needs)
+        carried = {other: stages.host(other, version) for other, version in thin.part.carries.items()}
+        (tarball,) = (package for package in thin.recipe.artifacts if package.kind == "tarball")
+        rules = [tuple(rule for rule in tarball.include if rule.component == other) for other in carried]
+        spec = AssembleSpec(name, Package(kind="tarball", name=name), tuple(rules))
+        needs = [thin.fixed, *(other.fixed for other in carried.values())]
+        tree = graph.add(
+            f"{name}-{thin.version}-host/assemble", "assemble", spec, {"recipe": data_digest(rules)}, needs
+        )
         return Plan(graph.steps, (), (), (tree.id,), remarks=tuple(dict.fromkeys(stages.remarks)))
 
     def linux_stage(self, name: str) -> Plan:

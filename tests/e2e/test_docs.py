@@ -23,6 +23,10 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "python3 -m venv .venv"): INSTALLS,
     ("docs/benchmarks.md", "python -m bench"): "measures for minutes, on an idle machine only",
     ("docs/conformance.md", "CONFORMANCE_PAGE="): "tests/e2e/test_onnxruntime.py runs the cases",
+    ("docs/how-to/build-triton.md", "macbuild doctor --upstream"): "needs GitHub",
+    ("docs/how-to/build-triton.md", "macbuild build tritonserver"): "tests/upstream builds it from the synthetic sources",
+    ("docs/how-to/build-triton.md", "macbuild test tritonserver"): "tests/upstream does it with the synthetic sources",
+    ("docs/how-to/build-triton.md", "tritonserver --model-repository"): NEEDS_MAC,
     ("docs/how-to/delocate-on-linux.md", "python3 -m pip install delocate"): "the test extra installs it",
     ("docs/how-to/test-a-backend.md", "python3 -m pip install"): "the test extra is installed",
     ("docs/how-to/test-a-backend.md", "MACBUILD_TEST_LOAD_SECONDS=60"): "takes a minute; run with 10 seconds elsewhere",
@@ -53,7 +57,7 @@ def test_commands_of_a_page_run_one_after_the_other(
     page: Path, macbuild: Macbuild, mirror: Path, tmp_path: Path
 ) -> None:
     """A page is one shell session in a folder that has recipes, edits and lock, as a checkout has."""
-    for folder in ("recipes", "patches"):
+    for folder in ("cmake", "recipes", "patches"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copyfile(ROOT / "macbuild.lock", tmp_path / "macbuild.lock")
     environment = {

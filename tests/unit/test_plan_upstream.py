@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 import tomli_w
 
+from macbuild.config import load_settings
 from macbuild.errors import ConfigError, LockError, PlanError, RecipeError, UsageError
 from macbuild.plan import BuildSpec, CheckoutSpec, Need, Plan
 from macbuild.recipe import load_recipe
@@ -184,6 +186,16 @@ def test_folders_in_a_settings_file_are_relative_to_it_and_flags_are_stronger(sa
     assert Sample(below).project().source_folders["engine"] == sample.root / "own/engine"
     given = Sample(below).project(sources=["engine=elsewhere"])
     assert given.source_folders == {"engine": below / "elsewhere"}
+
+
+def test_folders_and_options_can_stand_in_variables(tmp_path: Path) -> None:
+    environ = {"MACBUILD_SOURCES": f"engine=/a b{os.pathsep}shelf=c", "MACBUILD_UNWANTED_OPTIONS": "trace"}
+    settings = load_settings({}, environ, tmp_path)
+    assert settings.sources == ["engine=/a b", "shelf=c"]
+    assert settings.unwanted_options == ["trace"]
+    with pytest.raises(ConfigError) as caught:
+        load_settings({}, {"MACBUILD_SOURCES": "engine"}, tmp_path)
+    assert caught.value.where == "MACBUILD_SOURCES"
 
 
 def test_versions_and_architectures_stand_in_definitions(sample: Sample) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -105,3 +106,21 @@ def test_a_backend_with_the_systems_own_suffix_is_found(copy: Path, models: Path
     found.rename(found.with_suffix(f".{suffix}"))
     with running(tmp_path, models, program=other / "bin" / "tritonserver") as service:
         check(service)
+
+
+def test_the_command_of_the_wheel_becomes_the_server(copy: Path, models: Path, tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "tritonserver"
+    shutil.copytree(copy, package)
+    shutil.copyfile(Path(__file__).parents[1] / "launcher.py", package / "launcher.py")
+    script = tmp_path / "tritonserver"
+    script.write_text(
+        f"#!{sys.executable}\n"
+        f"import sys\n"
+        f"sys.path.insert(0, {str(package.parent)!r})\n"
+        "from tritonserver.launcher import main\n"
+        "main()\n"
+    )
+    script.chmod(0o755)
+    with running(tmp_path, models, program=script) as service:
+        check(service)
+        assert service.end(signal.SIGTERM) == 0
