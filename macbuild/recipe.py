@@ -212,12 +212,16 @@ class Build(Data, frozen=True):
 
 
 class Include(Data, frozen=True):
-    """Files of a needed component that a package carries; `from` and `to` as in a layout."""
+    """Files of a needed component that a package carries.
+
+    `from` and `to` are as in a layout; `rpaths` as those of a package, for files that have to look elsewhere now.
+    """
 
     component: Name
     source: Text = msgspec.field(name="from")
     to: str
     exclude: list[Text] = []
+    rpaths: list[Text] = []
 
 
 class Package(Data, frozen=True):

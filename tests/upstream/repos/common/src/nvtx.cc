@@ -1,0 +1,1 @@
+// NVTX ranges exist with CUDA only.

@@ -1,0 +1,1 @@
+int TestOfTheQueue() { return 0; }

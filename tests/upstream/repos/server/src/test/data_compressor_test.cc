@@ -1,0 +1,4 @@
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+TEST(Compressor, IsThere) { EXPECT_NE(zlibVersion(), nullptr); }
