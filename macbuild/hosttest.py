@@ -92,7 +92,7 @@ def prepare_tests(
     if recipe.build.consumer:
         return [_consumer(project, recipe, recipe.build.consumer, emit, sanitize)]
     if recipe.build.project:
-        return [_whole_server(project, name, emit, sanitize, server, arguments)]
+        return [_whole_server(project, recipe, emit, sanitize, server, arguments)]
     sanitizers = [_known_sanitizer(name) for name in sanitize.split(",") if name]
     preload = _runtimes(sanitizers) if recipe.test else []
     roots = {needed: _python_package(package) for needed, package in recipe.build.python_packages.items()}
@@ -129,9 +129,10 @@ def _consumer(project: Project, recipe: Recipe, consumer: str, emit: Emit, sanit
 
 
 def _whole_server(
-    project: Project, name: str, emit: Emit, sanitize: str, server: Path | None, arguments: Sequence[str]
+    project: Project, recipe: Recipe, emit: Emit, sanitize: str, server: Path | None, arguments: Sequence[str]
 ) -> Suite:
-    """Return the tests of a server that is built for this machine from the sources that a Mac's would be."""
+    """Return the tests of a server, or of what it carries, built for this machine from the sources of a Mac's."""
+    name = recipe.name
     tests = project.recipes_folder / name / "tests"
     if not tests.is_dir():
         raise PlanError("has no tests of its own", where=name, hint="test tritonserver, which carries it")
@@ -139,7 +140,9 @@ def _whole_server(
         raise UsageError("is for components of ours, not for upstream's projects", where="--sanitize")
     tree = server
     if tree is None:
-        outcome = build(lambda lost: project.planner(lost).host_tree(name), project.context(emit), keep_going=False)
+        project.planner().host_stages(name)  # A server would be made without what cannot be had.
+        whole = recipe.test.server if recipe.test else name
+        outcome = build(lambda lost: project.planner(lost).host_tree(whole), project.context(emit), keep_going=False)
         for error in outcome.errors.values():
             raise error
         tree = _goal(project, outcome.plan)

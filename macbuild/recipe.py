@@ -271,7 +271,10 @@ class Audit(Data, frozen=True):
 
 
 class Test(Data, frozen=True):
-    """How a built component is tested besides CTest: pytest in its `tests/`, with a component that has a server."""
+    """How a built component is tested besides CTest: pytest in its `tests/`, with a component that has a server.
+
+    For a project in upstream's sources that is a server which carries it.
+    """
 
     server: Name
 
