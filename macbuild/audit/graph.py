@@ -203,7 +203,9 @@ def _find(tree: Tree, dylib: Dylib, chain: list[Slice], external: External) -> L
             return Link(dylib, "inside", place)
         kind = "outside" if where == "outside" else kind
         tried.append(tree.label(posixpath.normpath(candidate)))
-    if external.has(tree, dylib.name, tried):
+    # A program is the first image of its process, so nobody has loaded the library before: an rpath must lead to it.
+    homeless = chain[0].kind == "EXECUTE" and dylib.name.startswith(_RPATH) and not tried
+    if not homeless and external.has(tree, dylib.name, tried):
         return Link(dylib, "external", tried=tuple(tried))
     if dylib.name.startswith("/"):
         return Link(dylib, "absolute", tried=tuple(tried))

@@ -206,10 +206,22 @@ def test_a_dependency_found_through_the_rpath_of_the_loader_only_is_a_warning(tm
     }
 
 
+def executable(*dylibs: str) -> bytes:
+    program = patch_command(machobytes.dylib(dylibs=dylibs, exports=[]), ID_DYLIB, 0, 0x1B1)
+    return program[:12] + struct.pack("<I", 2) + program[16:]
+
+
+def test_a_program_needs_an_rpath_even_to_what_a_plug_in_is_provided_with(tmp_path: Path) -> None:
+    server = "@rpath/libtritonserver.dylib"
+    put(tmp_path, {"bin/program": executable(server), "lib/libx.dylib": dylib(dylibs=[SYSTEM, server])})
+    found = [finding for finding in audit(tmp_path).findings if finding.rule == "missing-dependency"]
+    assert [(finding.file, "no rpath says where to look" in finding.message) for finding in found] == [
+        ("bin/program", True)
+    ]
+
+
 def test_executable_path_is_the_folder_of_the_executable_that_loads(tmp_path: Path, unsigned_is_fine: str) -> None:
-    program = machobytes.dylib(dylibs=["@executable_path/../lib/libx.dylib"], exports=[])
-    program = patch_command(program, ID_DYLIB, 0, 0x1B1)
-    program = program[:12] + struct.pack("<I", 2) + program[16:]
+    program = executable("@executable_path/../lib/libx.dylib")
     library = machobytes.dylib(dylibs=["@executable_path/../lib/liby.dylib"])
     root = put(
         tmp_path / "t",

@@ -5,5 +5,4 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-RECIPES = Path(__file__).parents[2]
-sys.path[:0] = [str(RECIPES / "backend_kit" / "python"), str(RECIPES / "tritonserver" / "tests")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "backend_kit" / "python"))

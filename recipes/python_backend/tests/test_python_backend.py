@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backend_testing.service import Service, running, tree
 from backend_testing.wire import Client, InferenceServerException
 from pythons import Python, add_model, alive, environment, here, packed, report, until, wanted
-from service import Service, running, tree
 
 STUB = tree() / "backends" / "python" / "triton_python_backend_stub"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "backend_kit" / "python"))
 
 import pytest
+from backend_testing.service import Service, running
 from backend_testing.wire import Client
 from models import standard
 from regions import keys_left, speak
-from service import Service, running
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from backend_testing.service import ask
 from backend_testing.wire import Client, InferenceServerException, Value, same
 from geventhttpclient.response import HTTPConnectionClosed, HTTPProtocolViolationError
 from regions import SIZE, Region, made, new_key
-from service import ask
 
 __all__ = ["CLIENTS", "Crowd"]
 

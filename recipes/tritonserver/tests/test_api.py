@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backend_testing.service import Service, tree
 from backend_testing.wire import Client, InferenceServerException
 from models import BATCH
-from service import Service, tree
 
 ONE = {"INPUT0": np.ones((1, 2), np.float32)}
 

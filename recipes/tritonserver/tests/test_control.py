@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backend_testing.service import Service, running
 from backend_testing.wire import Client, InferenceServerException, same
 from models import SLOW_SECONDS, add
-from service import Service, running
 
 ITEM = {"INPUT0": np.arange(6, dtype=np.float32).reshape(2, 3)}
 _PATIENCE = 10.0

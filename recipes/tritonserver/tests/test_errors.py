@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backend_testing.service import LOOPBACK, Service
 from backend_testing.wire import Client, same
 from models import BATCH
-from service import LOOPBACK, Service
 
 HEADER = "Inference-Header-Content-Length"
 GOOD: dict[str, Any] = {"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http
+from backend_testing.service import Service
 from backend_testing.wire import NAMES, TYPES, Client, Value, same
 from models import BATCH, samples
-from service import Service
 
 # What JSON has no form for.
 BINARY_ONLY = {"FP16", "BF16"}

@@ -7,9 +7,9 @@ import signal
 import time
 from pathlib import Path
 
+from backend_testing.service import LOOPBACK, Service, free_port, resident, running
 from crowd import CLIENTS, Crowd
 from regions import keys_left
-from service import LOOPBACK, Service, free_port, resident, running
 
 SECONDS = float(os.environ.get("MACBUILD_TEST_LOAD_SECONDS") or 5)
 # What the server may hold more after the warm-up: the allocator's arenas fill while 64 connections take turns.

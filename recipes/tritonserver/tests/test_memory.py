@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http
+from backend_testing.service import Service
 from backend_testing.wire import TYPES, Client, InferenceServerException, same
 from models import SLOW_SECONDS, samples
 from regions import SIZE, keys_left, made, new_key, region
-from service import Service
 
 HALF = SIZE // 2
 ITEM = np.arange(24, dtype=np.float32).reshape(2, 12)

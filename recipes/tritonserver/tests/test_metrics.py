@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 import pytest
+from backend_testing.service import Service, ask
 from backend_testing.wire import Client, InferenceServerException
-from service import Service, ask
 
 LINE = re.compile(r"([a-z_]+)(?:\{([^}]*)\})? (\S+)")
 _PATIENCE = 10.0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backend_testing.service import Service, running, tree
 from backend_testing.wire import Client, same
 from models import add
-from service import Service, running, tree
 
 # A backend that there is in the copy only, so that an answer proves which folder was searched.
 TWIN = "twin"

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backend_testing.service import Service, free_port, running
 from backend_testing.wire import same
 from models import SLOW_SECONDS, add
 from regions import SIZE, Region, keys_left, made, new_key
-from service import Service, free_port, running
 
 ITEM = np.arange(6, dtype=np.float32).reshape(2, 3)
 NUMBERS = ITEM.flatten().tolist()
