@@ -37,15 +37,17 @@ __all__ = ["FOLDERS", "REPOS", "ROOT", "Kept", "Result", "built", "edits", "sour
 
 ROOT = Path(__file__).parents[2]
 REPOS = Path(__file__).parent / "repos"
-# Components, and the folders of their repositories. python_backend has tests of its own.
+# Components, and the folders of their repositories.
 FOLDERS = {
     "common": "common",
     "core": "core",
     "backend": "backend",
     "tritonserver": "server",
     "identity_backend": "identity_backend",
+    "python_backend": "python_backend",
 }
-MADE = ("core", "identity_backend", "tritonserver")
+# For this machine without the Python backend, whose own tests start servers.
+MADE = ("core", "identity_backend", "python_backend", "tritonserver")
 
 
 def cache() -> Path:
@@ -73,7 +75,7 @@ def _project(arch: Arch | None) -> Project:
 
 
 def built(arch: Arch | None) -> dict[str, Kept]:
-    """Build core, server and the identity backend, for a Mac or this machine; return the folders, by component.
+    """Build core, server and backends, for a Mac or this machine; return the folders, by component.
 
     What they are built with comes from the store. They themselves are built by macbuild's own build step, in folders of
     these tests: a store may have a result and no longer the folder that it was made in.

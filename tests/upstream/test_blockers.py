@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import lief
 import pytest
 
 from macbuild.cmake import find_cmake, find_ninja
@@ -20,13 +21,9 @@ from tests.upstream.driver import REPOS, ROOT, Kept, edits
 from tests.upstream.running import World
 
 BLOCKERS = parse_toml((ROOT / "patches/blockers.toml").read_text(), "blockers", PatchError)["blockers"]
-# Their repositories are not built here. tests/integration/test_edits_compile.py compiles what is edited in them.
+# Their repositories are not built here: backends of our own stand in for them. tests/integration/test_edits_compile.py
+# compiles what is edited in them.
 ELSEWHERE = {
-    "python_backend: Boost and libarchive are downloaded or expected on the system",
-    "python_backend: fork in a process with threads",
-    "python_backend: LD_LIBRARY_PATH through bash",
-    "python_backend: the stub gives up unless LD_LIBRARY_PATH has a colon",
-    "python_backend: Boost.Interprocess keeps regions as files that everybody can read",
     "onnxruntime_backend: built in docker unless both paths are given",
     "onnxruntime_backend: the address of a size_t where uint64_t* is wanted",
     "pytorch_backend: installs ELF libraries and runs patchelf",
@@ -69,6 +66,13 @@ def test_a_blocker_stops_what_is_built_unless_it_is_dealt_with(what: str, world:
 def names(path: Path) -> set[bytes]:
     """Return all strings of an object file; its symbols are among them."""
     return set(path.read_bytes().split(b"\0"))
+
+
+def lacking(path: Path) -> set[str]:
+    """Return the symbols that an object file takes from others."""
+    binary = lief.parse(path)
+    assert isinstance(binary, lief.MachO.Binary)
+    return {str(symbol.name) for symbol in binary.symbols if symbol.raw_type & 0x0E == 0}  # N_TYPE is N_UNDF
 
 
 def exports(path: Path) -> set[str]:
@@ -315,6 +319,58 @@ def collector(world: World) -> None:
         fails(lacking, "backend/src/backend_input_collector.cc", complaint, "no known conversion from 'size_t *'")
 
 
+@proof("python_backend: Boost and libarchive are downloaded or expected on the system")
+def downloads(world: World) -> None:
+    folder = world.mac["python_backend"].without_edits("boost-is-a-package").configure().made()
+    done = world.run([find_ninja(), "-C", folder, "boostorg"], fails=True)
+    assert "boost.tar.gz" in done.stdout
+    lacking = world.mac["python_backend"].without_edits("libarchive-is-a-package").configure()
+    assert lacking.code != 0
+    assert "LibArchive::LibArchive" in lacking.text
+
+
+@proof("python_backend: fork in a process with threads")
+def fork(world: World) -> None:
+    python = world.mac["python_backend"]
+    source = "src/stub_launcher.cc"
+    assert b"_fork" in names(python.without_edits("spawn-header", "spawn-the-stub").compile(source).made())
+    whole = names(python.compile(source).made())
+    assert b"_macbuild_compat_spawnp" in whole
+    assert b"_fork" not in whole
+    assert "_posix_spawnp" in imports(python.stage / "backends/python/libtriton_python.so")
+
+
+@proof("python_backend: LD_LIBRARY_PATH through bash")
+def library_path(world: World) -> None:
+    python = world.mac["python_backend"]
+    source = "src/stub_launcher.cc"
+    lacking = python.without_edits("environment-library-path", "environment-library-path-rest").compile(source)
+    assert b"env LD_LIBRARY_PATH=" in lacking.made().read_bytes()
+    whole = python.compile(source).made().read_bytes()
+    assert b"env MACBUILD_PYTHON_LIBRARY_PATH=" in whole
+    assert b"LD_LIBRARY_PATH" not in whole
+
+
+@proof("python_backend: the stub gives up unless LD_LIBRARY_PATH has a colon")
+def colon(world: World) -> None:
+    python = world.mac["python_backend"]
+    source = "src/pb_stub.cc"
+    complaint = b"LD_LIBRARY_PATH must have"
+    assert complaint in python.without_edits("stub-keeps-its-environment").compile(source).made().read_bytes()
+    assert complaint not in python.compile(source).made().read_bytes()
+
+
+@proof("python_backend: Boost.Interprocess keeps regions as files that everybody can read")
+def region_files(world: World) -> None:
+    python = world.mac["python_backend"]
+    source = "src/shm_manager.cc"
+    # With a folder of its own Boost has the function in line; ours is asked for by name.
+    own = '-DBOOST_INTERPROCESS_SHARED_DIR_PATH="/tmp/boost_interprocess"'
+    bare = python.with_change("-Dtriton_python_backend_EXPORTS", own).compile(source).made()
+    assert not any("get_shared_dir" in name for name in lacking(bare))
+    assert any("get_shared_dir" in name for name in lacking(python.compile(source).made()))
+
+
 @proof("server: names of shared memory have at most 31 bytes, offsets are multiples of the page")
 def shared_memory(world: World) -> None:
     source = "src/shared_memory_manager.cc"
@@ -348,6 +404,7 @@ def test_everything_together_is_built_for_a_mac(world: World) -> None:
         "core": {"lib/libtritonserver.dylib"},
         "tritonserver": {"bin/tritonserver"},
         "identity_backend": {"backends/identity/libtriton_identity.so"},
+        "python_backend": {"backends/python/libtriton_python.so"},
     }
     for component, files in made.items():
         assert all((world.mac[component].stage / file).is_file() for file in files)

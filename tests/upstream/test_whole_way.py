@@ -256,3 +256,9 @@ def test_the_tree_for_this_machine_answers_its_clients(macbuild: Macbuild) -> No
     answer = macbuild("test", "tritonserver", *SYNTHETIC, "--", "-q", "-p", "no:cacheprovider")
     assert " passed" in answer.stdout
     assert "failed" not in answer.stdout
+
+
+def test_models_in_python_are_served_from_the_same_tree(macbuild: Macbuild) -> None:
+    answer = macbuild("test", "python_backend", *SYNTHETIC, "--", "-q", "-p", "no:cacheprovider")
+    assert " passed" in answer.stdout
+    assert "failed" not in answer.stdout
