@@ -367,12 +367,12 @@ def test_an_sdist_that_unpacks_to_more_than_the_limit_is_refused(
     assert folder.nothing_came()
 
 
-SLEEPER = "import signal, subprocess, sys, time\nprint('up', flush=True)\nsubprocess.Popen(['sleep', '60']).wait()"
+SLEEPER = "import signal, subprocess, sys, time\nprint('up', flush=True)\nsubprocess.Popen(['sleep', '59']).wait()"
 
 
 def sleepers() -> list[str]:
     listing = subprocess.check_output(["ps", "-eo", "ppid,args"], text=True)
-    return [line for line in listing.splitlines() if line.split()[1:] == ["sleep", "60"]]
+    return [line for line in listing.splitlines() if line.split()[1:] == ["sleep", "59"]]
 
 
 def test_what_the_heartbeat_raises_ends_a_program_and_its_children(tmp_path: Path) -> None:
