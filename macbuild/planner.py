@@ -90,7 +90,7 @@ class Planner:
         checks: list[str] = []
         refused = []
         for name, version in request.components:
-            before = dict(graph.steps)
+            before, remarked = dict(graph.steps), len(makers.remarks)
             try:
                 recipe = known_recipe(self.recipes, name)
                 release = recipe.release(version, request.arch)
@@ -103,6 +103,7 @@ class Planner:
                 checks += [thin.checked.id for thin in thins if thin.checked]
             except (UnreachableError, LockError) as error:
                 graph.steps = before
+                del makers.remarks[remarked:]
                 if not self.refuse:
                     raise
                 refused.append(Refusal(name, error))

@@ -149,6 +149,13 @@ def test_an_option_whose_library_cannot_be_had_is_left_out_with_a_remark(sample:
     assert not planned(sample, without=("grip",)).remarks
 
 
+def test_what_is_left_out_itself_leaves_no_remark(sample: Sample) -> None:
+    with_grip(sample)
+    plan = sample.plan(toolchain="zig", skip_unreachable=True)
+    assert "engine" in [refusal.component for refusal in plan.refused]
+    assert not plan.remarks
+
+
 def test_an_option_that_is_wanted_is_not_left_out(sample: Sample) -> None:
     with_grip(sample)
     with pytest.raises(LockError, match=r"grip 1\.0 any: no source is pinned") as caught:
