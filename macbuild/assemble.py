@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from macbuild.files import copy_file
@@ -28,7 +27,7 @@ def assemble(
     package
         What to make.
     includes
-        Fixed stages of needed components, and what to take of them.
+        Stages of other components, and what to take of them; these files are hard-linked, not touched.
     recipe
         The recipe's folder, for files that the package carries of it.
     output
@@ -42,26 +41,14 @@ def assemble(
         If a file has no room for an rpath.
     """
     output.mkdir()
-    own = _Place(package.rpaths)
     for path in files_below(fixed):
         target = output / package.prefix / path.relative_to(fixed)
         target.parent.mkdir(parents=True, exist_ok=True)
-        own.put(path, target)
-    for stage, rules in includes:
-        for rule in rules:
-            add_files(stage, output, [rule], put=_Place(rule.rpaths).put)
-    add_files(recipe, output, package.files, put=copy_file)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Gives files a place; Mach-O files get rpaths there, if there are any."""
-
-    rpaths: Sequence[str]
-
-    def put(self, path: Path, target: Path) -> None:
-        if path.is_symlink() or not self.rpaths or not is_loadable(path):
+        if path.is_symlink() or not package.rpaths or not is_loadable(path):
             link_or_copy(path, target)
         else:
             copy_file(path, target)
-            edit_private(target, Edits(rpaths=tuple(self.rpaths)))
+            edit_private(target, Edits(rpaths=tuple(package.rpaths)))
+    for stage, rules in includes:
+        add_files(stage, output, rules)
+    add_files(recipe, output, package.files, put=copy_file)

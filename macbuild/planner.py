@@ -28,7 +28,7 @@ from macbuild.plan import (
     Request,
     Step,
 )
-from macbuild.recipe import Package, Recipe, Release, known_recipe
+from macbuild.recipe import Audit, Include, Package, Recipe, Release, known_recipe
 from macbuild.stages import Stages, Thin
 from macbuild.store import Store, digest
 from macbuild.target import Target, parse_version
@@ -168,16 +168,11 @@ class _Artifacts:
         """Return the artifacts of a component."""
         graph, request, recipe = self.stages.graph, self.request, thins[0].recipe
         artifacts = []
-        optional = self.stages.optional(recipe.name) - thins[0].part.needs.keys() - thins[0].part.carries.keys()
-        for package in (_without(package, optional) for package in recipe.artifacts):
-            only = len(recipe.artifacts) == 1
-            suffix = "" if only else f" {package.kind}"
-            carried = [self._carried(thin, package, arch) for thin, arch in _slices(thins, target)]
-            own = _raised(target, package, carried, request)
-            stages = [
-                self._assembled(thin, package, arch, others, suffix)
-                for (thin, arch), others in zip(_slices(thins, target), carried, strict=True)
-            ]
+        for package in recipe.artifacts:
+            suffix = _suffix(recipe, package)
+            held = [self._held(thin, package, arch) for thin, arch in _slices(thins, target)]
+            own = _raised(target, package, held, request)
+            stages = [self._assembled(thin, package, arch) for thin, arch in _slices(thins, target)]
             place = f"{recipe.name}-{release.version}-macos-{target.arch}"
             stage = stages[0]
             if target.arch == "universal2":
@@ -186,44 +181,63 @@ class _Artifacts:
                 stage = graph.add(f"{place}/merge{suffix}", "merge", merge, {"recipe": data_digest(prefer)}, stages)
             providers = [step for thin in thins for step in _providers(thin)]
             requirements = tuple(recipe.build.python_packages.values()) if recipe.build else ()
-            audit = AuditSpec(request.policy, own, recipe.audit, requirements if package.kind == "wheel" else ())
-            facts = {
-                "recipe": data_digest(recipe.audit),
-                "target": str(own),
-                "policy": policy_digest(request.policy),
-            }
+            rules = _rules(recipe, package, held[0])
+            audit = AuditSpec(request.policy, own, rules, requirements if package.kind == "wheel" else ())
+            facts = {"recipe": data_digest(rules), "target": str(own), "policy": policy_digest(request.policy)}
             audited = graph.add(f"{place}/audit{suffix}", "audit", audit, facts, [stage, *providers])
-            sources = [source for thin in (*thins, *chain(*carried)) for source in thin.sources]
+            sources = [source for thin in (*thins, *chain(*held)) for source in thin.sources]
             packed = self._pack(thins, package, own, sources, [stage, audited], suffix)
             artifacts.append(ArtifactPlan(f"{place}{suffix}", recipe.name, release.version, own, packed.id))
         return artifacts
 
-    def _carried(self, thin: Thin, package: Package, arch: str) -> list[Thin]:
+    def _carried(self, thin: Thin, package: Package, arch: str) -> dict[str, Thin]:
         """Return what a package holds of components that its own is not linked with."""
         names = dict.fromkeys(include.component for include in package.include)
         carries = thin.part.carries
-        return [self.stages.other(name, carries[name], arch, self.request) for name in names if name in carries]
+        return {name: self.stages.other(name, carries[name], arch, self.request) for name in names if name in carries}
 
-    def _assembled(self, thin: Thin, package: Package, arch: str, carried: Sequence[Thin], suffix: str) -> Step:
+    def _held(self, thin: Thin, package: Package, arch: str) -> list[Thin]:
+        """Return what a package carries, and what the tarballs hold that it takes of that."""
+        found = []
+        packed = {include.component for include in package.include if include.packed}
+        for name, other in self._carried(thin, package, arch).items():
+            tarball = other.recipe.tarball
+            found += [other, *(self._held(other, tarball, arch) if name in packed and tarball else ())]
+        return found
+
+    def _assembled(self, thin: Thin, package: Package, arch: str) -> Step:
+        """Return the step that arranges a package."""
         if thin.built is None:
             return thin.fixed
-        (package,) = filled([package], {"version": thin.version, "arch": arch})
-        by_name = {other.recipe.name: other for other in (*thin.needs, *carried)}
-        for include in package.include:
-            if include.component not in by_name:
-                hint = nearest(include.component, list(by_name))
-                problem = f"the package includes {include.component}, which it neither needs nor carries"
-                raise PlanError(problem, hint=hint)
+        optional = self.stages.optional(thin.recipe.name) - thin.part.needs.keys() - thin.part.carries.keys()
+        suffix = _suffix(thin.recipe, package)
+        (package,) = filled([_without(package, optional)], {"version": thin.version, "arch": arch})
+        others = {need.recipe.name: need for need in thin.needs} | self._carried(thin, package, arch)
         names = list(dict.fromkeys(include.component for include in package.include))
         includes = tuple(tuple(rule for rule in package.include if rule.component == name) for name in names)
+        steps = [self._taken(others, rules, arch) for rules in includes]
         spec = AssembleSpec(thin.recipe.name, package, includes)
         facts = {"recipe": data_digest(package)}
         if package.files:
             globs = [rule.source for rule in package.files]
             facts["source"] = inputs_digest(self.stages.origins.recipes / thin.recipe.name, globs)[1]
-        needs = [thin.fixed, *(by_name[name].fixed for name in names)]
         place = f"{thin.recipe.name}-{thin.version}-macos-{arch}"
-        return self.stages.graph.add(f"{place}/assemble{suffix}", "assemble", spec, facts, needs)
+        return self.stages.graph.add(f"{place}/assemble{suffix}", "assemble", spec, facts, [thin.fixed, *steps])
+
+    def _taken(self, others: Mapping[str, Thin], rules: Sequence[Include], arch: str) -> Step:
+        """Return the step that makes what a package takes of another component."""
+        name = rules[0].component
+        if name not in others:
+            hint = nearest(name, list(others))
+            raise PlanError(f"the package includes {name}, which it neither needs nor carries", hint=hint)
+        other = others[name]
+        if not any(rule.packed for rule in rules):
+            return other.fixed
+        tarball = other.recipe.tarball
+        if tarball is None or not all(rule.packed for rule in rules):
+            problem = "has no tarball" if tarball is None else "cannot be included packed and not"
+            raise PlanError(f"{name} {problem}, and the package includes it packed")
+        return self._assembled(other, tarball, arch)
 
     def _pack(
         self,
@@ -241,7 +255,10 @@ class _Artifacts:
         if package.kind == "wheel":
             tools["scikit-build-core"] = package_version("scikit_build_core") or ""
         carried = {include.component for include in package.include}
-        leans_on = dict.fromkeys((need.recipe.name, need.version) for thin in thins for need in thin.needs)
+        needs_of = [
+            need for thin in thins for need in thin.needs if need.recipe.artifacts
+        ]  # others are linked statically
+        leans_on = dict.fromkeys((need.recipe.name, need.version) for need in needs_of)
         spec = PackSpec(
             name,
             package.kind,
@@ -269,6 +286,18 @@ def _without(package: Package, components: Collection[str]) -> Package:
     """Return a package that holds nothing of some components."""
     kept = [include for include in package.include if include.component not in components]
     return msgspec.structs.replace(package, include=kept)
+
+
+def _suffix(recipe: Recipe, package: Package) -> str:
+    return "" if len(recipe.artifacts) == 1 else f" {package.kind}"
+
+
+def _rules(recipe: Recipe, package: Package, held: Sequence[Thin]) -> Audit:
+    """Return what the audit must know of a package: of its component, and of those whose tarballs it takes."""
+    packed = {include.component for include in package.include if include.packed}
+    audits = [recipe.audit, *(other.recipe.audit for other in held if other.recipe.name in packed)]
+    exports = {glob: rule for audit in reversed(audits) for glob, rule in audit.exports.items()}
+    return Audit(exempt=[exemption for audit in audits for exemption in audit.exempt], exports=exports)
 
 
 def _providers(thin: Thin) -> list[Step]:

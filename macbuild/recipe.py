@@ -214,14 +214,15 @@ class Build(Data, frozen=True):
 class Include(Data, frozen=True):
     """Files of a needed component that a package carries.
 
-    `from` and `to` are as in a layout; `rpaths` as those of a package, for files that have to look elsewhere now.
+    `from` and `to` are as in a layout. With `packed` they are taken from the component's tarball, with all that it
+    holds, and what the audit must know of that counts here, too.
     """
 
     component: Name
     source: Text = msgspec.field(name="from")
     to: str
     exclude: list[Text] = []
-    rpaths: list[Text] = []
+    packed: bool = False
 
 
 class Package(Data, frozen=True):
@@ -337,6 +338,11 @@ class Recipe(Data, frozen=True):
     def artifacts(self) -> list[Package]:
         """The packages that are made of the component."""
         return [Package(kind="tarball", name=self.name)] if self.packages is None else self.packages
+
+    @property
+    def tarball(self) -> Package | None:
+        """The tarball that is made of the component."""
+        return next((package for package in self.artifacts if package.kind == "tarball"), None)
 
     @property
     def wanted(self) -> bool:

@@ -146,7 +146,7 @@ class Stages:
         release = recipe.release(version, arch)
         part = release.slice(arch)
         assert part is not None
-        recipe, part = self._chosen(recipe, release, part, self.host)
+        recipe, part = self._chosen(recipe, release, part, self.host, self._for_host)
         needs = tuple(self.host(need, wanted) for need, wanted in part.needs.items())
         return self._built(recipe, release, part, needs, None, "host")
 
@@ -160,14 +160,28 @@ class Stages:
         build = self.recipes[name].build
         return {component for option in (build.options.values() if build else ()) for component in option.components}
 
+    def _for_host(self, name: str) -> bool:
+        """Whether a component is one that others lie beside on this machine; our backends are tested by themselves."""
+        build = known_recipe(self.recipes, name).build
+        return build is not None and bool(build.project or build.consumer)
+
     def _chosen(
-        self, recipe: Recipe, release: Release, part: Slice, make: Callable[[str, str], Thin]
+        self,
+        recipe: Recipe,
+        release: Release,
+        part: Slice,
+        make: Callable[[str, str], Thin],
+        suits: Callable[[str], bool] = lambda _: True,
     ) -> tuple[Recipe, Slice]:
-        """Return a recipe and its slice as the options make them; `make` tells whether a component can be had."""
+        """Return a recipe and its slice as the options make them.
+
+        `make` tells whether a component can be had, `suits` whether what an option carries is for this target.
+        """
         if recipe.build is None or not recipe.build.options:
             return recipe, part
         names = {"version": release.version, "arch": "{arch}"}
-        options = {name: filled([option], names)[0] for name, option in recipe.build.options.items()}
+        table = {name: filled([option], names)[0] for name, option in recipe.build.options.items()}
+        options = {name: option for name, option in table.items() if all(map(suits, option.carries))}
         missing = []
         for name, option in options.items():
             if option.refused or name in self.choice.unwanted or not (option.default or name in self.choice.wanted):
