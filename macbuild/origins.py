@@ -83,6 +83,11 @@ class Origins:
         linux = target is None and sys.platform != "darwin" and not port
         return source, self._patched(recipe.name, arranged, place, "linux" if linux else "macos")
 
+    def check(self, recipe: Recipe, release: Release) -> None:
+        """Refuse a release whose source cannot be had, before anything else is planned for it; errors as for `tree`."""
+        if release.source and recipe.name not in self.folders:
+            self._choose(recipe, release, ANY)
+
     def _checkout(self, recipe: Recipe, release: Release, place: str) -> tuple[FetchSpec, Step]:
         folder = self.folders[recipe.name]
         size, sha256 = checkout_digest(folder)

@@ -90,20 +90,18 @@ class Planner:
         checks: list[str] = []
         refused = []
         for name, version in request.components:
-            before, remarked = dict(graph.steps), len(makers.remarks)
             try:
-                recipe = known_recipe(self.recipes, name)
-                release = recipe.release(version, request.arch)
-                target = _target(recipe, release, request)
-                thins = [makers.thin(recipe, release, arch, request) for arch in target.slices]
-                if request.pack and recipe.artifacts:
-                    artifacts += _Artifacts(makers, request).of(thins, target, release)
-                else:
-                    stages += [thin.fixed.id for thin in thins]
-                checks += [thin.checked.id for thin in thins if thin.checked]
+                with makers.undone_if_out_of_reach():
+                    recipe = known_recipe(self.recipes, name)
+                    release = recipe.release(version, request.arch)
+                    target = _target(recipe, release, request)
+                    thins = [makers.thin(recipe, release, arch, request) for arch in target.slices]
+                    if request.pack and recipe.artifacts:
+                        artifacts += _Artifacts(makers, request).of(thins, target, release)
+                    else:
+                        stages += [thin.fixed.id for thin in thins]
+                    checks += [thin.checked.id for thin in thins if thin.checked]
             except (UnreachableError, LockError) as error:
-                graph.steps = before
-                del makers.remarks[remarked:]
                 if not self.refuse:
                     raise
                 refused.append(Refusal(name, error))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -87,8 +88,20 @@ class Stages:
     choice: Choice
     graph: Graph
     remarks: list[str] = field(default_factory=list)
-    _toolchains: dict[tuple[str | None, Target | None], Toolchain] = field(default_factory=dict)
+    _thins: dict[tuple[str, str, str], Thin] = field(default_factory=dict)
+    _toolchains: dict[tuple[str | None, Target | None], tuple[Toolchain, str]] = field(default_factory=dict)
     _inputs: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = field(default_factory=dict)
+
+    @contextmanager
+    def undone_if_out_of_reach(self) -> Iterator[None]:
+        """Take back what the block adds to the graph if it needs something that cannot be had."""
+        steps, thins, remarked = dict(self.graph.steps), dict(self._thins), len(self.remarks)
+        try:
+            yield
+        except (LockError, UnreachableError):
+            self.graph.steps, self._thins = steps, thins
+            del self.remarks[remarked:]
+            raise
 
     def thin(self, recipe: Recipe, release: Release, arch: str, request: Request) -> Thin:
         """Return the stage of a release for one architecture of macOS.
@@ -98,6 +111,13 @@ class Stages:
         PlanError, LockError, UnreachableError, RecipeError, ToolError
             It cannot be made.
         """
+        key = (recipe.name, release.version, arch)
+        if key not in self._thins:
+            self._thins[key] = self._thin(recipe, release, arch, request)
+        return self._thins[key]
+
+    def _thin(self, recipe: Recipe, release: Release, arch: str, request: Request) -> Thin:
+        self.origins.check(recipe, release)
         part = release.slice(arch)
         assert part is not None
         recipe, part = self._chosen(recipe, release, part, lambda name, at: self.other(name, at, arch, request))
@@ -144,6 +164,13 @@ class Stages:
             raise PlanError("is repackaged, so it cannot be built for this machine", where=name)
         arch: Arch = "arm64" if detect_host().arch == "arm64" else "x86_64"
         release = recipe.release(version, arch)
+        key = (name, release.version, "host")
+        if key not in self._thins:
+            self._thins[key] = self._host(recipe, release, arch)
+        return self._thins[key]
+
+    def _host(self, recipe: Recipe, release: Release, arch: Arch) -> Thin:
+        self.origins.check(recipe, release)
         part = release.slice(arch)
         assert part is not None
         recipe, part = self._chosen(recipe, release, part, self.host, self._for_host)
@@ -186,12 +213,11 @@ class Stages:
         for name, option in options.items():
             if option.refused or name in self.choice.unwanted or not (option.default or name in self.choice.wanted):
                 continue
-            before = dict(self.graph.steps)
             try:
-                for component, version in option.components.items():
-                    make(component, version)
+                with self.undone_if_out_of_reach():
+                    for component, version in option.components.items():
+                        make(component, version)
             except (LockError, UnreachableError) as error:
-                self.graph.steps = before
                 if name in self.choice.wanted:
                     raise
                 missing.append(name)
@@ -248,9 +274,9 @@ class Stages:
         target: Target | None,
         toolchain_name: str | None,
     ) -> tuple[Step, tuple[int, str] | None, Mapping[str, str]]:
-        toolchain = self._toolchain(toolchain_name, target)
+        toolchain, description = self._toolchain(toolchain_name, target)
         inputs = self._input_files(recipe.name, build.inputs) if build.inputs else None
-        tools = {toolchain.name: toolchain.describe(), **cmake_versions()}
+        tools = {toolchain.name: description, **cmake_versions()}
         setting = {
             "recipe": data_digest(build),
             "toolchain": digest([toolchain.identity, tools]),
@@ -268,12 +294,14 @@ class Stages:
         facts = {**setting, "source": inputs[1]} if inputs else setting
         return self.graph.add(step, "build", spec, facts, [made for _, made in roles]), inputs, tools
 
-    def _toolchain(self, name: str | None, target: Target | None) -> Toolchain:
+    def _toolchain(self, name: str | None, target: Target | None) -> tuple[Toolchain, str]:
+        """Return a toolchain and its versions, which are asked for once."""
         from macbuild.toolchain import find_toolchain  # noqa: PLC0415 - what is only repackaged needs no compiler
 
         key = (name, target)
         if key not in self._toolchains:
-            self._toolchains[key] = find_toolchain(name, target, self.environ)
+            found = find_toolchain(name, target, self.environ)
+            self._toolchains[key] = (found, found.describe())
         return self._toolchains[key]
 
     def _input_files(self, component: str, globs: Sequence[str]) -> tuple[int, str]:
