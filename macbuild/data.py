@@ -115,13 +115,13 @@ def convert(data: object, kind: type[T], where: object, error: type[MacbuildErro
     error
         The class to raise.
     """
-    problem = _problem(data, kind, "")
-    if problem is not None:
-        message, hint = problem
-        raise error(message, where=where, hint=hint)
     try:
         return from_plain(data, kind)
     except msgspec.ValidationError as cause:
+        problem = _problem(data, kind, "")
+        if problem is not None:
+            message, hint = problem
+            raise error(message, where=where, hint=hint) from cause
         text = re.sub(r"`\$\.?([^`]*)`", lambda match: f"'{_place(match[1], data, kind)}'", str(cause))
         text = text.replace(" - at ''", "")
         raise error(text[0].lower() + text[1:], where=where) from cause
