@@ -174,7 +174,7 @@ class _Artifacts:
             place = f"{recipe.name}-{release.version}-macos-{target.arch}"
             stage = stages[0]
             if target.arch == "universal2":
-                prefer = tuple(recipe.merge.prefer)
+                prefer = tuple(rule for part in _packed(recipe, package, held[0]) for rule in part.merge.prefer)
                 merge = MergeSpec(target.slices, prefer)
                 stage = graph.add(f"{place}/merge{suffix}", "merge", merge, {"recipe": data_digest(prefer)}, stages)
             providers = [step for thin in thins for step in _providers(thin)]
@@ -290,10 +290,15 @@ def _suffix(recipe: Recipe, package: Package) -> str:
     return "" if len(recipe.artifacts) == 1 else f" {package.kind}"
 
 
+def _packed(recipe: Recipe, package: Package, held: Sequence[Thin]) -> list[Recipe]:
+    """Return the recipe of a package, and those of the components whose tarballs it takes."""
+    names = {include.component for include in package.include if include.packed}
+    return [recipe, *(other.recipe for other in held if other.recipe.name in names)]
+
+
 def _rules(recipe: Recipe, package: Package, held: Sequence[Thin]) -> Audit:
-    """Return what the audit must know of a package: of its component, and of those whose tarballs it takes."""
-    packed = {include.component for include in package.include if include.packed}
-    audits = [recipe.audit, *(other.recipe.audit for other in held if other.recipe.name in packed)]
+    """Return what the audit must know of a package."""
+    audits = [part.audit for part in _packed(recipe, package, held)]
     exports = {glob: rule for audit in reversed(audits) for glob, rule in audit.exports.items()}
     return Audit(exempt=[exemption for audit in audits for exemption in audit.exempt], exports=exports)
 

@@ -10,7 +10,7 @@ import pytest
 
 from macbuild.errors import ConfigError, LockError, PlanError, RecipeError, UsageError
 from macbuild.options import Choice, Option
-from macbuild.plan import BuildSpec, Plan
+from macbuild.plan import AuditSpec, BuildSpec, MergeSpec, Plan
 from macbuild.recipe import load_recipes
 from tests.libraries import own, with_engine
 from tests.sample import Sample
@@ -212,3 +212,39 @@ def test_all_that_the_recipes_refuse_has_a_reason_and_an_off_switch() -> None:
             assert bool(option.refused) <= bool(option.off), f"{recipe.name} {name}"
             assert not (option.refused and option.on), f"{recipe.name} {name}"
             assert option.on.keys() == option.off.keys() or option.refused or not option.off, f"{recipe.name} {name}"
+
+
+def test_a_tarball_that_is_taken_comes_with_what_it_holds_and_what_is_known_of_it(sample: Sample) -> None:
+    with_grip(sample, carries={"grip": "{version}"}, on={})
+    grip_recipe = sample.recipes["grip"]
+    grip_recipe["packages"] = [
+        {"kind": "tarball", "name": "grip", "include": [{"component": "fourfold", "from": "include/*", "to": "four/"}]}
+    ]
+    excuse = {"rule": "arch-missing", "file": "grip/x", "reason": "of the other architecture alone"}
+    grip_recipe["audit"] = {"exempt": [excuse], "exports": {"*/grip": {"allow": ["_grip"]}}}
+    grip_recipe["merge"] = {"prefer": [{"file": "grip/y", "arch": "arm64", "reason": "the newer one"}]}
+    rule = {"component": "grip", "from": "**/*", "to": "grip/", "packed": True}
+    sample.recipes["engine"]["packages"] = [{"kind": "tarball", "name": "engine", "include": [rule]}]
+    sample.recipes["engine"]["audit"] = {"exports": {"*/grip": {"allow": ["_own"]}}}
+    sample.write()
+    folders = [*own(sample.root), grip(sample)]
+    plan = sample.plan("engine", "grip", toolchain="zig", sources=folders, arch="universal2")
+    taken = "grip-1.0-macos-arm64/assemble"
+    assert plan.steps["engine-1.0-macos-arm64/assemble"].needs == ("engine-1.0-macos-arm64/fix", taken)
+    assert plan.steps[taken].needs == ("grip-1.0-macos-arm64/fix", "fourfold-1.0-macos-arm64/build")
+    audit = plan.steps["engine-1.0-macos-universal2/audit"].spec
+    assert isinstance(audit, AuditSpec)
+    assert [exemption.file for exemption in audit.rules.exempt] == ["grip/x"]
+    assert audit.rules.exports["*/grip"].allow == ["_own"]
+    merge = plan.steps["engine-1.0-macos-universal2/merge"].spec
+    assert isinstance(merge, MergeSpec)
+    assert [prefer.file for prefer in merge.prefer] == ["grip/y"]
+
+
+def test_a_component_without_a_tarball_cannot_be_taken_packed(sample: Sample) -> None:
+    with_grip(sample, carries={"grip": "{version}"}, on={})
+    rule = {"component": "grip", "from": "**/*", "to": "grip/", "packed": True}
+    sample.recipes["engine"]["packages"] = [{"kind": "tarball", "name": "engine", "include": [rule]}]
+    sample.write()
+    with pytest.raises(PlanError, match="grip has no tarball, and the package includes it packed"):
+        planned(sample, sources=(grip(sample),))

@@ -241,6 +241,17 @@ def test_without_network_other_folders_give_the_same_bytes(macbuild: Macbuild, m
         assert (tmp_path / "dist" / artifact.name).read_bytes() == artifact.read_bytes()
 
 
+def test_both_architectures_become_one(macbuild: Macbuild, tmp_path: Path) -> None:
+    line = ["build", "tritonserver", "--arch", "universal2", "--dist", str(tmp_path), *SYNTHETIC]
+    macbuild(*line, "--without", "pytorch", "--without", "onnxruntime")
+    tarball = tmp_path / f"tritonserver-{VERSION}-macos-universal2.tar.gz"
+    subprocess.run(["tar", "-C", str(tmp_path), "-xzf", str(tarball)], check=True)
+    for name in PROGRAMS:
+        found = lief.MachO.parse(str(tmp_path / tarball.name.removesuffix(".tar.gz") / name))
+        assert found is not None
+        assert {binary.header.cpu_type.name for binary in found} == {"ARM64", "X86_64"}, name
+
+
 def test_options_change_what_is_built(macbuild: Macbuild) -> None:
     def definitions(*flags: str) -> dict[str, str]:
         plan = json.loads(macbuild("plan", "tritonserver", "--arch", "arm64", *SYNTHETIC, *flags, "--json").stdout)
