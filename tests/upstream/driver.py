@@ -11,9 +11,10 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import platformdirs
@@ -27,16 +28,21 @@ from macbuild.events import discard
 from macbuild.patching import EditFile, apply_edits, load_edits
 from macbuild.plan import BuildSpec, Plan, Step
 from macbuild.project import Project
+from macbuild.recipe import load_recipes
 from macbuild.run import build
 from macbuild.target import Arch
 from macbuild.toolchain import Prepared
 from macbuild.toolchain.driver import Driver, install_driver
 from macbuild.toolchain.flags import Rule, System, rules_from
 
-__all__ = ["FOLDERS", "REPOS", "ROOT", "Kept", "Result", "built", "edits", "sources"]
+__all__ = ["FOLDERS", "REPOS", "ROOT", "Kept", "Result", "built", "edits", "sources", "vendors_built"]
+
+MakePlan: TypeAlias = Callable[[Mapping[str, MacbuildError]], Plan]
 
 ROOT = Path(__file__).parents[2]
 REPOS = Path(__file__).parent / "repos"
+# Of backends that macbuild has no recipes for, because ours stand in for them.
+RECIPES = Path(__file__).parent / "recipes"
 # Components, and the folders of their repositories.
 FOLDERS = {
     "common": "common",
@@ -81,7 +87,6 @@ def built(arch: Arch | None) -> dict[str, Kept]:
     these tests: a store may have a result and no longer the folder that it was made in.
     """
     project = _project(arch)
-    context = project.context(discard)
 
     def make_plan(lost: Mapping[str, MacbuildError]) -> Plan:
         planner = project.planner(lost)
@@ -89,9 +94,30 @@ def built(arch: Arch | None) -> dict[str, Kept]:
             return planner.host_tree("tritonserver")
         return planner.plan(project.request(list(MADE), pack=False))
 
+    return _built(project, make_plan, MADE, arch)
+
+
+def vendors_built() -> dict[str, Kept]:
+    """Build for a Mac the backends of upstream that ours stand in for, by recipes that only these tests have."""
+    project = _project("arm64")
+    recipes = load_recipes(RECIPES)
+    folders = {name: REPOS / name for name in recipes}
+
+    def make_plan(lost: Mapping[str, MacbuildError]) -> Plan:
+        planner = project.planner(lost)
+        # One of them has the name of a backend of ours.
+        planner = replace(planner, recipes={**planner.recipes, **recipes}, folders={**planner.folders, **folders})
+        return planner.plan(project.request(list(recipes), pack=False))
+
+    return _built(project, make_plan, recipes, "arm64")
+
+
+def _built(project: Project, make_plan: MakePlan, made: Collection[str], arch: Arch | None) -> dict[str, Kept]:
+    context = project.context(discard)
+
     def inputs(lost: Mapping[str, MacbuildError]) -> Plan:
         plan = make_plan(lost)
-        wanted = dict.fromkeys(need for step, _ in _own(plan, arch) for need in step.needs)
+        wanted = dict.fromkeys(need for step, _ in _own(plan, made, arch) for need in step.needs)
         return msgspec.structs.replace(plan, artifacts=(), stages=tuple(wanted), checks=())
 
     found = {}
@@ -99,7 +125,7 @@ def built(arch: Arch | None) -> dict[str, Kept]:
         outcome = build(inputs, context, keep_going=False)
         for error in outcome.errors.values():
             raise error
-        for step, spec in _own(outcome.plan, arch):
+        for step, spec in _own(outcome.plan, made, arch):
             place = f"upstream-{spec.component}-{arch or 'host'}"
             stages = [project.store.path(outcome.plan.steps[need].key) / "stage" for need in step.needs]
             variants = cache() / "upstream" / os.environ.get("PYTEST_XDIST_WORKER", "main") / place
@@ -112,11 +138,11 @@ def built(arch: Arch | None) -> dict[str, Kept]:
     return found
 
 
-def _own(plan: Plan, arch: Arch | None) -> Iterator[tuple[Step, BuildSpec]]:
+def _own(plan: Plan, made: Collection[str], arch: Arch | None) -> Iterator[tuple[Step, BuildSpec]]:
     """Yield the steps of a plan that build the components."""
     for step in plan.steps.values():
         spec = step.spec
-        if isinstance(spec, BuildSpec) and spec.component in MADE and (spec.target is None) == (arch is None):
+        if isinstance(spec, BuildSpec) and spec.component in made and (spec.target is None) == (arch is None):
             yield step, spec
 
 
@@ -181,7 +207,7 @@ class Kept:
         """Return it with a source that lacks edits; `component` is whose, its own if not given."""
         component = component or self.component
         folder = self._fresh("-".join(("edit", *names))) / component
-        shutil.copytree(REPOS / FOLDERS[component], folder)
+        shutil.copytree(REPOS / FOLDERS.get(component, component), folder)
         apply_edits(folder, edits(component, names), "macos")
         return self.with_change(self.folder / "source" / component, folder)
 
@@ -260,10 +286,20 @@ class Kept:
                 return self._repeated(_words(entry["command"]), "o-" + wanted.name)
         raise AssertionError(f"{source} is not compiled")
 
-    def link(self, target: str, objects: Mapping[str, Path] | None = None) -> Result:
-        """Link a target, with other objects in place of those whose names end so."""
+    def link(self, target: str, objects: Mapping[str, Path] | None = None, configured: Path | None = None) -> Result:
+        """Link a target.
+
+        Parameters
+        ----------
+        target
+            Its name.
+        objects
+            Other objects, by how the names end of those in whose place they are linked.
+        configured
+            The folder whose call of the linker is made, with what was compiled in the component's own.
+        """
         listed = subprocess.run(
-            [find_ninja(), "-C", self.build_folder, "-t", "commands", target],
+            [find_ninja(), "-C", configured or self.build_folder, "-t", "commands", target],
             capture_output=True,
             text=True,
             check=True,
@@ -323,6 +359,23 @@ class Kept:
             command, env=self.environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
         return Result(done.returncode, " ".join(done.stdout.split()), folder)
+
+    def install(self, *arguments: str) -> Result:
+        """Configure again, and install what was built of the component itself below a prefix of its own."""
+        prefix = self._fresh("installed")
+        folder = self.configure(f"-DCMAKE_INSTALL_PREFIX={prefix}", *arguments).made()
+        for library in self.build_folder.glob("libtriton_*.so"):
+            shutil.copy2(library, folder)
+        command: list[str | Path] = [
+            find_cmake(),
+            "-DCMAKE_INSTALL_LOCAL_ONLY=ON",
+            "-P",
+            folder / "cmake_install.cmake",
+        ]
+        done = subprocess.run(
+            command, env=self.environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        return Result(done.returncode, " ".join(done.stdout.split()), prefix)
 
 
 def _words(command: str) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tests.upstream.driver import ROOT, Kept, built
+from tests.upstream.driver import ROOT, Kept, built, vendors_built
 
 __all__ = ["World"]
 
@@ -82,6 +82,11 @@ class World:
     def mac(self) -> dict[str, Kept]:
         """What was built for a Mac, by component."""
         return built("arm64")
+
+    @cached_property
+    def vendors(self) -> dict[str, Kept]:
+        """What was built for a Mac of the backends that ours stand in for, by component."""
+        return vendors_built()
 
     @cached_property
     def host(self) -> dict[str, Kept]:

@@ -21,15 +21,6 @@ from tests.upstream.driver import REPOS, ROOT, Kept, edits
 from tests.upstream.running import World
 
 BLOCKERS = parse_toml((ROOT / "patches/blockers.toml").read_text(), "blockers", PatchError)["blockers"]
-# Their repositories are not built here: backends of our own stand in for them. tests/integration/test_edits_compile.py
-# compiles what is edited in them.
-ELSEWHERE = {
-    "onnxruntime_backend: built in docker unless both paths are given",
-    "onnxruntime_backend: the address of a size_t where uint64_t* is wanted",
-    "pytorch_backend: installs ELF libraries and runs patchelf",
-    "pytorch_backend: --no-as-needed",
-    "pytorch_backend: links libtorch alone",
-}
 PLUGINS = (
     "backends/identity/libtriton_identity",
     "caches/local/libtritoncache_local",
@@ -54,8 +45,7 @@ def proof(what: str) -> Callable[[Proof], Proof]:
 def test_no_blocker_is_left_out() -> None:
     texts = [blocker["what"] for blocker in BLOCKERS]
     assert len(texts) == len(set(texts))
-    assert set(PROOFS).isdisjoint(ELSEWHERE)
-    assert set(texts) == set(PROOFS) | ELSEWHERE
+    assert set(texts) == set(PROOFS)
 
 
 @pytest.mark.parametrize("what", PROOFS)
@@ -93,6 +83,11 @@ def imports(path: Path) -> set[str]:
 def rpaths(path: Path) -> list[str]:
     with open_macho(path) as file:
         return list(file.images[0].rpaths)
+
+
+def libraries(path: Path) -> set[str]:
+    with open_macho(path) as file:
+        return {dylib.name for dylib in file.images[0].dylibs}
 
 
 def fails(kept: Kept, source: str, *complaints: str) -> None:
@@ -387,6 +382,74 @@ def shared_memory(world: World) -> None:
     )
 
 
+@proof("onnxruntime_backend: built in docker unless both paths are given")
+def docker(world: World) -> None:
+    onnxruntime = world.vendors["onnxruntime_backend"]
+    headers, libs = ("-DTRITON_ONNXRUNTIME_INCLUDE_PATHS=", "-DTRITON_ONNXRUNTIME_LIB_PATHS=")
+    for missing in ((headers, libs), (libs,)):
+        refused = onnxruntime.configure(*missing)
+        assert refused.code != 0
+        assert "needs TRITON_BUILD_CONTAINER or TRITON_BUILD_CONTAINER_VERSION" in refused.text
+    folder = onnxruntime.configure(headers, libs, "-DTRITON_BUILD_CONTAINER=image").made()
+    assert "docker build" in world.run([find_ninja(), "-C", folder, "-n", "-v", "triton-onnxruntime-backend"]).stdout
+    assert "docker" not in (onnxruntime.build_folder / "build.ninja").read_text()
+    made = onnxruntime.stage / "backends/onnxruntime/libtriton_onnxruntime.so"
+    assert "@rpath/libonnxruntime.1.dylib" in libraries(made)
+    assert "_OrtGetApiBase" in imports(made)
+
+
+@proof("onnxruntime_backend: the address of a size_t where uint64_t* is wanted")
+def string_input(world: World) -> None:
+    lacking = world.vendors["onnxruntime_backend"].without_edits("string-input-size")
+    complaint = "no matching function for call to 'TRITONBACKEND_InputBufferForHostPolicy'"
+    fails(lacking, "src/onnxruntime.cc", complaint, "no known conversion from 'size_t *'")
+
+
+@proof("pytorch_backend: installs ELF libraries and runs patchelf")
+def elf_libraries(world: World) -> None:
+    pytorch = world.vendors["pytorch_backend"]
+    lacking = pytorch.without_edits("install-no-libtorch")
+    refused = lacking.install()
+    assert refused.code != 0
+    assert re.search(r'file INSTALL cannot find "[^"]*/lib/libc10\.so"', refused.text)
+    # Somebody may have libraries of these names. What is one on a Mac is none to patchelf, if there is one at all.
+    folder = world.fresh("elf")
+    for name in re.findall(r'"(lib\w+\.so)"', pytorch.text_of("CMakeLists.txt")):
+        shutil.copyfile(pytorch.stage / "backends/pytorch/libtriton_pytorch.so", folder / name)
+    refused = lacking.install(f"-DTRITON_PYTORCH_LIB_PATHS={folder}")
+    assert refused.code != 0
+    assert "patchelf fails for libc10.so" in refused.text
+    for prefix in (pytorch.stage, pytorch.install().made()):
+        assert [path.name for path in (prefix / "backends/pytorch").iterdir()] == ["libtriton_pytorch.so"]
+
+
+@proof("pytorch_backend: --no-as-needed")
+def needed(world: World) -> None:
+    pytorch, target = world.vendors["pytorch_backend"], "triton-pytorch-backend"
+    # A flag of GNU's linker, which Apple's refuses. The driver takes none without a row.
+    refused = pytorch.without_rows("--no-as-needed").link(target)
+    assert refused.code != 0
+    assert "the linker flag --no-as-needed is not known" in refused.text
+    whole = pytorch.link(target)
+    assert "--no-as-needed left out: libraries without a used symbol are always left out" in whole.text
+    assert "@rpath/libtorch.dylib" not in libraries(whole.made())
+    # zig's keeps what it is linked with, although no symbol of libtorch is used.
+    handed_on = pytorch.without_rows("--no-as-needed", accept=True).link(target).made()
+    assert "@rpath/libtorch.dylib" in libraries(handed_on)
+
+
+@proof("pytorch_backend: links libtorch alone")
+def libtorch_alone(world: World) -> None:
+    pytorch, target = world.vendors["pytorch_backend"], "triton-pytorch-backend"
+    configured = pytorch.without_edits("link-what-is-used").configure().made()
+    refused = pytorch.link(target, configured=configured)
+    assert refused.code != 0
+    for symbol in ("__ZN3c106DeviceC1E", "__ZN2at15set_num_threadsEi"):
+        assert f"undefined symbol: {symbol}" in refused.text
+    used = {"@rpath/libc10.dylib", "@rpath/libtorch_cpu.dylib"}
+    assert used < libraries(pytorch.link(target).made())
+
+
 @proof("all: weak C++ symbols coalesce across images")
 def weak_symbols(world: World) -> None:
     core = world.mac["core"]
@@ -405,13 +468,16 @@ def test_everything_together_is_built_for_a_mac(world: World) -> None:
         "tritonserver": {"bin/tritonserver"},
         "identity_backend": {"backends/identity/libtriton_identity.so"},
         "python_backend": {"backends/python/libtriton_python.so"},
+        "onnxruntime_backend": {"backends/onnxruntime/libtriton_onnxruntime.so"},
+        "pytorch_backend": {"backends/pytorch/libtriton_pytorch.so"},
     }
+    components = {**world.mac, **world.vendors}
     for component, files in made.items():
-        assert all((world.mac[component].stage / file).is_file() for file in files)
+        assert all((components[component].stage / file).is_file() for file in files)
 
 
 def test_all_edits_are_in_what_is_built(world: World) -> None:
-    for kept in world.mac.values():
+    for kept in (*world.mac.values(), *world.vendors.values()):
         for tree in sorted((kept.folder / "source").iterdir()):
             states = {report.state for report in check_edits(tree, edits(tree.name), "macos")}
             assert states <= {"already-applied"}, tree
