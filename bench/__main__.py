@@ -1,9 +1,9 @@
 """Measure the performance budget: `python -m bench [ROW...]` prints a table and exits 1 if a row does not hold.
 
-`python -m bench backend [NAME...]` measures our backends, all or those named, in a real server in place of these rows.
-`python -m bench libraries` measures how long the libraries take that the server is made of: a quarter of an hour.
+`python -m bench backend [NAME...]` measures our backends in a real server instead, all of them or those named.
+`python -m bench libraries` measures the build of the server's libraries, for a quarter of an hour.
 
-It needs LLVM's install-name tool and GNU tar, which it compares with, and 3 GB in the current folder and the store.
+LLVM's install-name tool and GNU tar must be installed, and 3 GB free for the current folder and the store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> int:
     backends = ", ".join(SUBJECTS)
     help_text = f"{', '.join(ROWS)} (default: all); or {BACKEND} and {backends} (default: all of these); or {LIBRARIES}"
     parser.add_argument("rows", nargs="*", metavar="ROW", help=help_text)
-    help_text = f"how often each of both is timed (default: {ROUNDS}, {BACKEND} {BACKEND_ROUNDS})"
+    help_text = f"how often each of the two is timed (default: {ROUNDS}, {BACKEND} {BACKEND_ROUNDS})"
     parser.add_argument("--rounds", type=int, help=help_text)
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="put the table into a page between its markers")
     options = parser.parse_args()
@@ -65,7 +65,7 @@ def main() -> int:
 
 def measure_backend(name: str, rounds: int, page: Path | None) -> bool:
     """Measure a backend, print its tables, put them into a page if there is one, and tell whether all rows hold."""
-    from bench.backend import measure  # noqa: PLC0415 - it needs torch, which the other rows do without
+    from bench.backend import measure
 
     report = measure(name, rounds)
     text = "\n".join([HEAD, *map(line, report.rows()), "", report.details()])
@@ -77,7 +77,7 @@ def measure_backend(name: str, rounds: int, page: Path | None) -> bool:
 
 def measure_libraries(page: Path | None) -> bool:
     """Measure the libraries, print the table, put it into a page if there is one, and tell whether all rows hold."""
-    from bench.libraries import rows  # noqa: PLC0415 - the other rows do without
+    from bench.libraries import rows
 
     results = rows()
     text = "\n".join([HEAD, *map(line, results)])
@@ -88,11 +88,11 @@ def measure_libraries(page: Path | None) -> bool:
 
 
 def write_tables(page: Path, name: str, text: str) -> None:
-    """Replace what stands between `<!-- NAME -->` and the next `<!-- end -->` of a page."""
+    """Replace the text between `<!-- NAME -->` and the next `<!-- end -->` of a page."""
     before, mark, rest = page.read_text("utf-8").partition(f"<!-- {name} -->")
     _, end, after = rest.partition("<!-- end -->")
     if not (mark and end):
-        raise SystemExit(f"{page} has no place for the table: <!-- {name} --> and <!-- end -->")
+        raise SystemExit(f"{page} lacks the markers of the table: <!-- {name} --> and <!-- end -->")
     page.write_text(f"{before}{mark}\n{text}\n{end}{after}", "utf-8")
 
 

@@ -20,6 +20,7 @@ from math import ceil
 from pathlib import Path
 
 import torch
+from backend_testing.tritonserver import Server
 from torch import Tensor
 
 from bench import python_backend
@@ -29,12 +30,11 @@ from bench.networks import NETWORKS, Network
 from bench.python_backend import PythonBackend
 from bench.subjects import SUBJECTS, Subject
 from bench.timing import Row, duration
-from macbuild.compile import build_for_host
+from macbuild.commands.project import Project
+from macbuild.commands.test import prepare_tests
 from macbuild.config import load_settings
 from macbuild.events import discard
-from macbuild.hosttest import prepare_tests
-from macbuild.project import Project
-from macbuild.smoke import Server
+from macbuild.steps.build import build_for_host
 
 __all__ = ["Report", "measure"]
 
@@ -174,7 +174,7 @@ def measure(backend: str, rounds: int) -> Report:
             for network in NETWORKS:
                 program = native / "bin" / f"direct_{subject.backend}"
                 with _direct(program, models / f"{network.name}-ours/1" / subject.model, network) as call:
-                    _measure(network, server.http, references[network.name], call, rounds, report)
+                    _measure(network, server.http, references[network.name], call, rounds=rounds, report=report)
     return report
 
 
@@ -230,6 +230,7 @@ def _measure(
     address: str,
     reference: Tensor,
     direct: Callable[[int, float], Segment],
+    *,
     rounds: int,
     report: Report,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What is measured: the real LibTorch, which macbuild itself brings into its store."""
+"""Find the files to measure: the real LibTorch, which macbuild itself downloads into its store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def macbuild(*arguments: str) -> list[str]:
 
 
 def tool(name: str) -> str:
-    """Return the path of a program that is compared with, or say how to install it."""
+    """Return the path of a program to compare with, or exit with the command that installs it."""
     for candidate in (name, *(f"{name}-{version}" for version in range(25, 13, -1))):
         found = shutil.which(candidate)
         if found:
@@ -47,10 +47,10 @@ def _results() -> dict[str, Path]:
 
 
 def libtorch_dylib() -> Path:
-    """Return libtorch_cpu.dylib of LibTorch 2.13.0 for arm64 as its vendor made it: 338 MB, linker-signed."""
+    """Return libtorch_cpu.dylib of LibTorch 2.13.0 for arm64 as its vendor built it: 338 MB, linker-signed."""
     return _results()["libtorch-2.13.0-macos-arm64/unpack"] / "tree/torch/lib/libtorch_cpu.dylib"
 
 
 def libtorch_stage() -> Path:
-    """Return the repaired tree of LibTorch 2.13.0 for arm64."""
+    """Return the fixed tree of LibTorch 2.13.0 for arm64."""
     return _results()["libtorch-2.13.0-macos-arm64/fix"] / "stage"

@@ -110,7 +110,7 @@ def tensor_out(name, array):
 
 @dataclass(frozen=True)
 class PythonBackend:
-    """What a server needs to run it, and how models for it are written.
+    """Describe what a server needs to run it, and how models for it are written.
 
     Parameters
     ----------

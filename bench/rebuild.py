@@ -1,4 +1,4 @@
-"""Rebuilding the PyTorch backend after a change of one source file, against ninja alone in the same build folder."""
+"""Rebuild the PyTorch backend after a change of one source file, against ninja alone in the same build folder."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pathlib import Path
 
 from bench.inputs import macbuild, work_folder
 from bench.timing import Row, command, duration
-from macbuild.cmake import find_ninja
+from macbuild.build.programs import find_ninja
 from macbuild.config import data_root
 
 __all__ = ["build_step", "other_steps"]
 
-_SOURCE = "recipes/pytorch/src/settings.cpp"
+_SOURCE = "recipes/backends/pytorch/src/settings.cpp"
 _ARCH = ("--arch", "arm64")
 _LIMIT = 2.0
 
 
 @dataclass
 class Workshop:
-    """A copy of the recipes whose build is up to date, changed and built again by turns.
+    """A copy of the recipes whose build is up to date, changed and built again in turn.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Workshop:
     numbers: count[int] = field(default_factory=lambda: count(time.time_ns()))
 
     def __post_init__(self) -> None:
-        """Copy, build, and see that a second build runs nothing."""
+        """Copy, build, and check that a second build runs nothing."""
         root = data_root(Path.cwd())
         shutil.rmtree(self.folder)
         shutil.copytree(root / "recipes", self.folder / "recipes")
@@ -54,7 +54,7 @@ class Workshop:
         self.environ = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
 
     def change(self) -> None:
-        """Change a source so that what is compiled differs from all before, for compiler caches too."""
+        """Change a source so that no compiler cache has seen the result before."""
         added = f"\nnamespace torch_backend {{\nint changed_{next(self.numbers)}() {{ return 0; }}\n}}\n"
         (self.folder / _SOURCE).write_text(self.text + added, "utf-8")
 
@@ -98,11 +98,11 @@ def _measured(rounds: int) -> tuple[float, float, float]:
 def build_step(rounds: int) -> Row:
     """Configure, compile and install after one source changed."""
     step, _, ninja = _measured(rounds)
-    return Row("rebuild the PyTorch backend after one source changed, build step", "ninja alone", step, ninja, 1.15)
+    return Row("rebuild the PyTorch backend after one source changed, build step", "ninja alone", step, ninja, 1.1)
 
 
 def other_steps(rounds: int) -> Row:
     """All that follows the build step, until the command ends."""
     _, rest, _ = _measured(rounds)
     against = f"the {duration(_LIMIT)} that it may take"
-    return Row("the rest of that rebuild: repair, audit, wheel, tarball", against, rest, _LIMIT, 1)
+    return Row("the rest of that rebuild: fix, audit, wheel, tarball", against, rest, _LIMIT, 1)

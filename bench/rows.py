@@ -37,7 +37,7 @@ def llvm_edit(copy: Path) -> Callable[[], float]:
 
 
 def edit_library(rounds: int) -> Row:
-    """Edit id and rpath of a private file by a library call."""
+    """Edit id and rpath of a private file with a library call."""
     with scratch() as folder:
         path = folder / "ours.dylib"
 
@@ -49,54 +49,54 @@ def edit_library(rounds: int) -> Row:
 
         times = compare(ours, llvm_edit(folder / "llvm.dylib"), rounds)
         verify_file(path)
-    return Row("edit id and rpath, library call on a private file", "llvm-install-name-tool", *times, 0.02)
+    return Row("edit id and rpath, library call on a private file", "llvm-install-name-tool", *times, 0.005)
 
 
 def edit_command(rounds: int) -> Row:
-    """Edit id and rpath by the command, into a new file."""
+    """Edit id and rpath with the command, into a new file."""
     with scratch() as folder:
         output = folder / "ours.dylib"
         edit = macbuild("macho", "edit", "--id", ID, "--add-rpath", RPATH, "--output", str(output))
         ours = command([*edit, str(libtorch_dylib())], lambda: output.unlink(missing_ok=True))
         times = compare(ours, llvm_edit(folder / "llvm.dylib"), rounds)
         verify_file(output)
-    return Row("the same as a command, new file written", "llvm-install-name-tool", *times, 0.25)
+    return Row("the same as a command, new file written", "llvm-install-name-tool", *times, 0.15)
 
 
 def sign(rounds: int) -> Row:
-    """Sign by the command as if never signed, into a new file."""
+    """Sign with the command as if the file was never signed, into a new file."""
     with scratch() as folder:
         output = folder / "ours.dylib"
         line = macbuild("macho", "sign", "--no-preserve", "--output", str(output), str(libtorch_dylib()))
         ours = command(line, lambda: output.unlink(missing_ok=True))
         times = compare(ours, llvm_edit(folder / "llvm.dylib"), rounds)
         verify_file(output)
-    return Row("sign from nothing, as a command", "llvm-install-name-tool", *times, 0.5)
+    return Row("sign from nothing, as a command", "llvm-install-name-tool", *times, 0.25)
 
 
 def verify(rounds: int) -> Row:
-    """Verify every page by the command."""
+    """Verify every page with the command."""
     path = str(libtorch_dylib())
     times = compare(command(macbuild("macho", "verify", path)), command(["sha256sum", path]), rounds)
-    return Row("verify every page hash, as a command", "sha256sum", *times, 0.5)
+    return Row("verify every page hash, as a command", "sha256sum", *times, 0.35)
 
 
 def idle(rounds: int) -> Row:
-    """`macbuild all` when there is nothing to do."""
+    """Run `macbuild all` when there is nothing to do."""
     line = macbuild("all", "--skip-unreachable", "--arch", "arm64", "--dist", "dist")
     other = command([PYTHON, "-c", "import typer, rich"])
     times = compare(command(line), other, max(rounds, 9))
-    return Row("`macbuild all` with nothing to do", '`python -c "import typer, rich"`', *times, 5)
+    return Row("`macbuild all` with nothing to do", '`python -c "import typer, rich"`', *times, 3.5)
 
 
 def version(rounds: int) -> Row:
-    """`macbuild --version`."""
+    """Run `macbuild --version`."""
     times = compare(command(macbuild("--version")), command([PYTHON, "-c", "import typer"]), max(rounds, 15))
-    return Row("`macbuild --version`", '`python -c "import typer"`', *times, 1.5)
+    return Row("`macbuild --version`", '`python -c "import typer"`', *times, 0.3)
 
 
 def tarball_again(rounds: int) -> Row:
-    """Pack the LibTorch tree and verify the archive, as after a change that left the large library as it was."""
+    """Pack the LibTorch tree and verify the archive, as after a change that does not affect the large library."""
     stage = libtorch_stage()
     code = (
         "import os, sys; from pathlib import Path; from macbuild.package.manifest import record_tree; "
@@ -114,7 +114,7 @@ def tarball_again(rounds: int) -> Row:
 
 
 def tarball(rounds: int) -> Row:
-    """Pack the LibTorch tree, on all cores, by a process of its own."""
+    """Pack the LibTorch tree on all cores, in a separate process."""
     stage = libtorch_stage()
     code = (
         "import os, sys; from pathlib import Path; from macbuild.package.tarball import pack; "
@@ -126,7 +126,7 @@ def tarball(rounds: int) -> Row:
         other = command(["tar", "-C", str(stage.parent), "-czf", str(plain), stage.name])
         times = compare(ours, other, min(rounds, 3))
         size = mine.stat().st_size / plain.stat().st_size
-    return Row("tar.gz of the LibTorch tree", "`tar czf`", *times, 0.5, f"size ratio {size:.3f}, at most 1.03")
+    return Row("tar.gz of the LibTorch tree", "`tar czf`", *times, 0.35, f"size ratio {size:.3f}, at most 1.03")
 
 
 ROWS: dict[str, Callable[[int], Row]] = {

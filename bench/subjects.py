@@ -1,4 +1,4 @@
-"""The backends that are measured in a real server, each with what is its own; all else is done alike for both."""
+"""The backends that are measured in a real server, with all that differs between them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Subject:
     component
         The recipe that builds it.
     runtime
-        What it runs models with, as people call it.
+        The common name of the library that runs its models.
     package
-        The Python package that brings this runtime.
+        The Python package that contains this runtime.
     model
         Name of the model file that it and Triton's Python backend serve.
     parameters
-        Parameters of its models, which set the threads; OMP_NUM_THREADS does where there are none.
+        Parameters of its models, which set the number of threads; without any, OMP_NUM_THREADS does.
     beside
         Pattern of files in the package that belong beside the backend.
     calling
-        Name of the backend that makes a bare call of the runtime and answers with zeros, if there is one.
+        Name of the backend that only calls the runtime and answers with zeros, if there is one.
     """
 
     backend: str

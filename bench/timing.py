@@ -1,4 +1,4 @@
-"""Paired timings: two commands in turns, so that a drift of the machine's speed hits both."""
+"""Time two commands in turns, so that a change of the machine's speed affects both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Row", "command", "compare", "duration"]
 
 @dataclass(frozen=True)
 class Row:
-    """A measured row of the performance budget: seconds of ours and of the other, their ratio, the most it may be."""
+    """A measured row of the performance budget: seconds of ours and of the other, and the greatest allowed ratio."""
 
     name: str
     against: str
@@ -30,12 +30,12 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether the budget holds."""
+        """True if the budget holds."""
         return self.ratio <= self.budget
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit that suits it."""
+    """Return a time in a suitable unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e3)):
         if abs(seconds) * scale >= 1:
             return f"{seconds * scale:.4g} {unit}"

@@ -1,4 +1,4 @@
-"""What the compiler driver adds to a call of zig."""
+"""Measure what the compiler driver adds to a call of zig."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 from bench.inputs import work_folder
 from bench.timing import Row, command, compare, duration
+from macbuild.build.toolchain import PrepareContext, find_toolchain
+from macbuild.build.toolchain.zig import find_zig
 from macbuild.target import Target
-from macbuild.toolchain import PrepareContext, find_toolchain
-from macbuild.toolchain.zig import find_zig
 
 __all__ = ["compile_call", "link_call"]
 
@@ -32,11 +33,13 @@ def link_call(rounds: int) -> Row:
 
 
 def _row(name: str, flags: Sequence[str], own: Sequence[str], rounds: int) -> Row:
-    """Time a call through the driver and one of zig, given the flags that the driver adds of its own."""
+    """Time a call through the driver and one of zig, given the flags that the driver adds."""
     with tempfile.TemporaryDirectory(dir=".", prefix="bench-") as scratch:
         folder = Path(scratch).absolute()
         toolchain = find_toolchain("zig", Target("arm64", "14.0"), os.environ)
-        prepared = toolchain.prepare(folder / "toolchain", PrepareContext(work_folder("zig")))
+        # Without a PATH, so that no ccache is found: it would answer instead of zig.
+        with patch.dict(os.environ, {"PATH": ""}):
+            prepared = toolchain.prepare(folder / "toolchain", PrepareContext(work_folder("zig")))
         environ = {**os.environ, **prepared.environ, "PATH": os.environ["PATH"]}
         (folder / "a.c").write_text("int a(void) { return 1; }\n")
         command([str(prepared.c), "-c", "a.c", "-o", "a.o"], cwd=folder, environ=environ)()

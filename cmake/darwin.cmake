@@ -1,4 +1,4 @@
-# What both toolchains for macOS have in common. Included by the toolchain file that macbuild writes, which sets
+# The settings that both toolchains for macOS share. Included by the toolchain file that macbuild writes, which sets
 # MACBUILD_ARCH, MACBUILD_DEPLOYMENT, MACBUILD_C, MACBUILD_CXX, MACBUILD_TOOLS and MACBUILD_SDK.
 
 set(CMAKE_SYSTEM_NAME Darwin)
@@ -14,7 +14,7 @@ set(CMAKE_SYSTEM_VERSION "${_macbuild_darwin}.0.0")
 set(CMAKE_OSX_DEPLOYMENT_TARGET "${MACBUILD_DEPLOYMENT}" CACHE STRING "The oldest macOS that runs the result")
 
 # A folder with an SDK's layout. Without one CMake would ask xcrun.
-set(CMAKE_OSX_SYSROOT "${MACBUILD_SDK}" CACHE PATH "What is linked against")
+set(CMAKE_OSX_SYSROOT "${MACBUILD_SDK}" CACHE PATH "The SDK or stubs to link against")
 
 set(CMAKE_C_COMPILER "${MACBUILD_C}")
 set(CMAKE_CXX_COMPILER "${MACBUILD_CXX}")
@@ -27,7 +27,7 @@ set(CMAKE_OTOOL "${MACBUILD_TOOLS}/otool")
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES
   MACBUILD_ARCH MACBUILD_DEPLOYMENT MACBUILD_C MACBUILD_CXX MACBUILD_TOOLS MACBUILD_SDK)
 
-# Nothing of the machine that builds may be found; programs may, since the build runs them.
+# Find nothing on the build machine but programs, which the build runs.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH OFF)
 set(CMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH ON)

@@ -1,7 +1,8 @@
-"""Write the reference pages from the definitions in the code, or check with `--check` that they agree."""  # noqa: INP001 - a script
+"""Write the reference pages from the definitions in the code, or check with `--check` that they agree."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
@@ -17,10 +18,10 @@ import macbuild
 from macbuild import errors
 from macbuild.audit.catalogue import RULES
 from macbuild.audit.policy import BUILT_IN, Parameters, load_policy
-from macbuild.cli.app import application
-from macbuild.cli.options import ALWAYS, INTERRUPTED
+from macbuild.cli.app import INTERRUPTED, application
+from macbuild.cli.options import ALWAYS
 from macbuild.config import Setting, settings_table
-from macbuild.schema import edits_schema, lock_schema, recipe_schema, settings_schema
+from macbuild.recipe.schema import edits_schema, lock_schema, recipe_schema, settings_schema
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"
@@ -38,8 +39,6 @@ STAND_INS = """## Stand-ins for Apple's tools
 Installed beside `macbuild`, and under Apple's names in the folder that `macbuild macho path` prints. They work on any
 host. See [delocate on Linux](../how-to/delocate-on-linux.md).
 """
-# What the keys are for whose name and type do not say it all; a name that is not in the schema is an error.
-NOTES: dict[str, str] = json.loads((ROOT / "docs/key-notes.json").read_text("utf-8"))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -68,7 +67,7 @@ def commands() -> str:
     return "\n".join(parts)
 
 
-def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - Typer has a Click of its own
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from _commands(command, f"{prefix} {name}")
@@ -76,7 +75,7 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: AN
             yield f"{prefix} {name}", command
 
 
-def _command(name: str, command: Any) -> str:  # noqa: ANN401 - as above
+def _command(name: str, command: Any) -> str:
     arguments = [entry for entry in command.params if entry.param_type_name == "argument"]
     options = [entry for entry in command.params if entry.param_type_name == "option" and entry.name not in COMMON]
     words = [name, *(["[OPTIONS]"] if options else []), *(_metavar(entry) for entry in arguments)]
@@ -89,11 +88,11 @@ def _command(name: str, command: Any) -> str:  # noqa: ANN401 - as above
     return "\n".join(parts)
 
 
-def _metavar(entry: Any) -> str:  # noqa: ANN401 - as above
+def _metavar(entry: Any) -> str:
     return str(entry.metavar or entry.name.upper())
 
 
-def _option(entry: Any) -> list[str]:  # noqa: ANN401 - as above
+def _option(entry: Any) -> list[str]:
     names = sorted([*entry.opts, *entry.secondary_opts], key=lambda name: name.startswith("--"))
     value = "" if entry.is_flag or entry.count else f" {entry.metavar or _value_name(entry.name)}"
     text = entry.help or ""
@@ -111,7 +110,7 @@ def _value_name(name: str) -> str:
 def _stand_ins() -> str:
     parts = [STAND_INS]
     for name in TOOLS:
-        doc = inspect.getdoc(importlib.import_module(f"macbuild.cli.tools.{name}")) or ""
+        doc = inspect.getdoc(importlib.import_module(f"macbuild.macho.tools.{name}")) or ""
         parts.append(f"### macbuild-{name.replace('_', '-')}\n\n{doc}\n")
     return "\n".join(parts)
 
@@ -124,7 +123,7 @@ def settings() -> str:
         rows.append([f"`{entry.name}`", _kind(entry), f"`{json.dumps(entry.default)}`", variable, _help(entry)])
     return f"""# Settings
 
-A setting can stand in three places. The strongest first:
+A setting can be given in three places. The first one wins:
 
 1. a command-line option: `--deployment-target 14.0` for `deployment_target`; a list is given by an option for each
    entry, as `--mirror A --mirror B`;
@@ -168,16 +167,16 @@ def _help(entry: Setting) -> str:
 
 def exit_codes() -> str:
     """Return the page of exit codes, from the error classes."""
-    rows = [["0", "", "All went well; with `--skip-unreachable` also when something could not be had."]]
+    rows = [["0", "", "Success; with `--skip-unreachable` also if a component was left out."]]
     defect = "A defect of macbuild: please report it. Also when the reader of standard output went away."
     rows.append([str(errors.MacbuildError.exit_code), "", defect])
     kinds = sorted(_classes(errors.MacbuildError), key=lambda kind: kind.exit_code)
     rows += [[str(kind.exit_code), f"`{kind.__name__}`", _sentence(kind)] for kind in kinds]
-    rows.append([str(INTERRUPTED), "", "Interrupted by Ctrl-C. The same command goes on where it stopped."])
+    rows.append([str(INTERRUPTED), "", "Interrupted by Ctrl-C. Run the same command again to continue."])
     return f"""# Exit codes
 
-One code for each class of error. An error is one line on standard error that begins with `error:`, and where there is
-something to do about it a second one that begins with `hint:`.
+Each class of error has its own code. An error is one line on standard error that begins with `error:`. A second line
+that begins with `hint:` says what to do, where there is something to do.
 
 {table(["code", "class", "meaning"], rows)}
 The stand-ins for Apple's tools follow the tools whose names they have: see
@@ -187,7 +186,8 @@ The stand-ins for Apple's tools follow the tools whose names they have: see
 
 def _classes(kind: type[errors.MacbuildError]) -> Iterator[type[errors.MacbuildError]]:
     for child in kind.__subclasses__():
-        yield child
+        if child.__name__ in errors.__all__:
+            yield child
         yield from _classes(child)
 
 
@@ -197,7 +197,7 @@ def _sentence(kind: type[errors.MacbuildError]) -> str:
 
 def recipe() -> str:
     """Return the page of the recipe format, from its schema, with a real recipe as the example."""
-    example = (ROOT / "recipes/onnxruntime/recipe.toml").read_text("utf-8")
+    example = (ROOT / "recipes/prebuilt/onnxruntime/recipe.toml").read_text("utf-8")
     return f"""# recipe.toml
 
 A component is a folder `recipes/<name>/` with a `recipe.toml`. How to write one:
@@ -271,13 +271,12 @@ def _schema_tables(schema: Mapping[str, Any], root: str | None = None) -> str:
     for name in order:
         entry = definitions[name]
         title = f"Source of the type `{_tag(entry)}`" if _tag(entry) else "The file" if name == first else f"`{name}`"
-        text, keys = _description(entry.get("description", ""))
-        parts.append(f"## {title}\n\n{text}\n")
+        parts.append(f"## {title}\n\n{entry.get('description', '')}\n")
         required = entry.get("required", [])
         rows = []
         for key, value in entry["properties"].items():
             need = "required" if key in required else _default(value)
-            rows.append([f"`{key}`", _type(value), need, NOTES.get(f"{name}.{key}", keys.get(key, ""))])
+            rows.append([f"`{key}`", _type(value), need, value.get("description", "")])
         parts.append(table(["key", "type", "default", "meaning"], rows))
     return "\n".join(parts)
 
@@ -361,7 +360,7 @@ reason = "the vendor's file, reported to them"
 ```
 
 Levels are `error`, `warning`, `info` and `off`. In an exemption `file` is a glob on the path in the tree; `*` crosses
-folders, and the reason stands in the report.
+folders, and the reason is in the report.
 
 The parameters of `release`, which `[parameters]` of a policy may replace one by one:
 
@@ -370,7 +369,7 @@ The parameters of `release`, which `[parameters]` of a policy may replace one by
 
 `macbuild audit --json` writes a report whose schema is
 [report.schema.json](../../macbuild/audit/report.schema.json). Each finding has the rule, the severity, the file, the
-slice (architecture), what is wrong and how to mend it.
+slice (architecture), what is wrong and how to fix it.
 """
 
 
@@ -385,7 +384,22 @@ def _json(schema: Mapping[str, Any]) -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
+def modules() -> str:
+    """Return the page of modules: the first sentence of each docstring, by package."""
+    packages: dict[str, list[list[str]]] = {}
+    for path in sorted(Path(macbuild.__file__).parent.rglob("*.py")):
+        relative = path.relative_to(Path(macbuild.__file__).parents[1])
+        doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        packages.setdefault(relative.parent.as_posix(), []).append([f"`{path.name}`", doc.partition("\n\n")[0]])
+    sections = [f"## {name}\n\n{table(['module', 'what it does'], rows)}" for name, rows in packages.items()]
+    return (
+        "# Modules\n\nWhich package may import which, and why: see [architecture](../design/architecture.md).\n\n"
+        + "\n".join(sections)
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "modules.md": modules,
     "commands.md": commands,
     "settings.md": settings,
     "exit-codes.md": exit_codes,
@@ -410,15 +424,6 @@ def render(name: str) -> str:
 def drift() -> list[str]:
     """Return the names of the generated files that are not what the code says now."""
     return [name for name in PAGES if not _holds(REFERENCE / name, render(name))]
-
-
-def unknown_notes() -> list[str]:
-    """Return the notes on keys that no schema has."""
-    path = Path(macbuild.__file__).parent / "package/manifest.schema.json"
-    schemas = [recipe_schema(), lock_schema(), edits_schema(), json.loads(path.read_text("utf-8"))]
-    known = {f"{name}.{key}" for schema in schemas for name, entry in schema["$defs"].items()
-             for key in entry["properties"]}  # fmt: skip
-    return sorted(set(NOTES) - known)
 
 
 def _holds(path: Path, text: str) -> bool:

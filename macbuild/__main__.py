@@ -12,7 +12,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"macbuild {macbuild.__version__}\n")
         raise SystemExit(0)
-    from macbuild.cli.app import run  # noqa: PLC0415 - the version needs none of it
+    from macbuild.cli.app import run
 
     raise SystemExit(run(sys.argv[1:]))
 

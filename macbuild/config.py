@@ -1,4 +1,4 @@
-"""Settings: one definition that is file format, environment variable, command-line flag, schema and documentation."""
+"""Define each setting once, as file format, environment variable, command-line flag, schema and documentation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from macbuild.data import Data, convert, nearest, parse_toml, read_text
-from macbuild.errors import ConfigError, MacbuildError
+from macbuild.data import Data, convert, parse_toml, read_text
+from macbuild.errors import ConfigError, MacbuildError, nearest
 from macbuild.target import parse_arch, parse_deployment
 
 __all__ = [
@@ -32,10 +32,10 @@ _PACKAGE = Path(__file__).parent
 _PREFIX = "MACBUILD_"
 _MAX_JOBS = 1024
 _PATHS = ("dist", "cache_dir", "recipes", "lock")
-# Names that others define and that mean the same as a setting of ours, which is stronger.
+# Variables that others define with the meaning of one of our settings, which takes precedence.
 _FOREIGN = {"deployment_target": "MACOSX_DEPLOYMENT_TARGET"}
 _FLAGS = {"wanted_options": "--with", "unwanted_options": "--without"}
-# What macbuild gives to shells and tests that it starts, in which it may be called again.
+# Variables that macbuild sets for shells and tests, in which it may be called again.
 _NOT_SETTINGS = {
     "MACBUILD_COMPLETE",
     "MACBUILD_SHELL",
@@ -63,20 +63,20 @@ class Settings(Data, frozen=True):
     recipes: Annotated[str | None, "Folder of the recipes (default: the project's, else the built-in ones)."] = None
     lock: Annotated[str | None, "Lock file (default: macbuild.lock beside the recipes)."] = None
     mirrors: Annotated[list[str], "Folders or URL prefixes tried before every source."] = []
-    offline: Annotated[bool, "Use the store and mirrors that are folders only."] = False
-    keep_going: Annotated[bool, "After a failure, go on with what does not depend on it."] = False
-    skip_unreachable: Annotated[bool, "Build what can be had, list what cannot and why, exit 0."] = False
+    offline: Annotated[bool, "Use only the store and mirrors that are folders."] = False
+    keep_going: Annotated[bool, "After a failure, continue with everything that does not depend on it."] = False
+    skip_unreachable: Annotated[bool, "Build what is available, list what is not and why, and exit with 0."] = False
     sources: Annotated[list[str], "Take a component's source from a folder of your own: COMPONENT=FOLDER."] = []
     wanted_options: Annotated[list[str], "Build with this option of a component, or fail."] = []
     unwanted_options: Annotated[list[str], "Build without this option of a component."] = []
     policy: Annotated[str, "Audit policy that artifacts must pass: a built-in name or a file."] = "release"
     color: Annotated[Literal["auto", "always", "never"], "When to use colour."] = "auto"
-    log_format: Annotated[Literal["text", "json"], "Form of the log lines on stderr."] = "text"
+    log_format: Annotated[Literal["text", "json"], "Format of the log lines on stderr."] = "text"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as documentation, flag and environment variable need it."""
+    """One setting, as documentation, flags and environment variables need it."""
 
     name: str
     help: str
@@ -90,7 +90,7 @@ class Setting:
 
     @property
     def foreign(self) -> str | None:
-        """A variable of the platform that means the same and is weaker."""
+        """A variable of the platform with the same meaning and lower precedence."""
         return _FOREIGN.get(self.name)
 
     @property
@@ -101,12 +101,12 @@ class Setting:
 
     @property
     def is_list(self) -> bool:
-        """Whether the option can be repeated."""
+        """Return whether the option may be repeated."""
         return get_origin(self.kind) is list
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The only values, if the setting is such a one."""
+        """The allowed values, if they are limited."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
 
@@ -128,7 +128,7 @@ def setting(name: str) -> Setting:
 
 
 def project_root(start: Path) -> Path | None:
-    """Return the nearest folder upwards that has a `macbuild.lock` and `recipes/`, or None."""
+    """Return the nearest folder, going up, that has a `macbuild.lock` and `recipes/`, or None."""
     for folder in (start, *start.parents):
         if (folder / "macbuild.lock").is_file() and (folder / "recipes").is_dir():
             return folder
@@ -136,7 +136,7 @@ def project_root(start: Path) -> Path | None:
 
 
 def data_root(start: Path) -> Path:
-    """Return the project that `start` is in, else the recipes that travel inside the package."""
+    """Return the project that `start` is in, else the recipes inside the package."""
     bundled = _PACKAGE / "_data"
     return project_root(start) or (bundled if bundled.is_dir() else _PACKAGE.parent)
 
@@ -148,12 +148,12 @@ def bundled(name: str) -> Path:
 
 
 def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start: Path) -> Settings:
-    """Return the settings from flags, environment and file, in this order of strength.
+    """Return the settings from flags, environment and file, in this order of precedence.
 
     Parameters
     ----------
     flags
-        What was given on the command line; None values were not given.
+        Values from the command line; None means not given.
     environ
         The environment.
     start
@@ -180,18 +180,18 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start
 
 
 def _check(name: str, value: object, where: str) -> None:
-    """Refuse what has the right type and cannot be right."""
+    """Refuse values that have the right type but cannot be right."""
     if value == "":
         raise ConfigError("is empty", where=where)
     if name == "jobs" and isinstance(value, int) and not 0 < value <= _MAX_JOBS:
-        raise ConfigError(f"{value} is no number of jobs", where=where, hint=f"give a number from 1 to {_MAX_JOBS}")
+        raise ConfigError(f"{value} is not a number of jobs", where=where, hint=f"give a number from 1 to {_MAX_JOBS}")
     if name in _PATHS and isinstance(value, str):
         _expanded(where, value)
     if name == "sources" and isinstance(value, list):
         for text in value:
             component, _, folder = str(text).partition("=")
             if not component or not folder:
-                raise ConfigError(f"{text!r} is no source", where=where, hint="write it as core=../core")
+                raise ConfigError(f"{text!r} is not a source", where=where, hint="write it as core=../core")
             _expanded(where, folder)
     try:
         if name == "arch" and isinstance(value, str):
@@ -212,13 +212,13 @@ def _file_table(start: Path) -> tuple[Path | None, dict[str, Any]]:
             tools = parse_toml(text, project, ConfigError).get("tool")
             if isinstance(tools, dict) and "macbuild" in tools:
                 if not isinstance(tools["macbuild"], dict):
-                    raise ConfigError("is no table", where=f"{project}: tool.macbuild")
+                    raise ConfigError("is not a table", where=f"{project}: tool.macbuild")
                 return project, tools["macbuild"]
     return None, {}
 
 
 def _rebased(key: str, value: object, folder: Path) -> object:
-    """Paths in a file are relative to that file."""
+    """Return a path of a file, which is relative to that file, as an absolute one."""
     if isinstance(value, list) and key == "mirrors":
         return [text if "://" in text else str(folder / _expanded(key, text)) for text in value]
     if isinstance(value, list) and key == "sources":
@@ -234,7 +234,7 @@ def _expanded(key: str, text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise ConfigError(f"{text!r} is in the home of a user who has none", where=key) from error
+        raise ConfigError(f"{text!r} is in the home of a user who does not have one", where=key) from error
 
 
 def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

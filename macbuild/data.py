@@ -1,31 +1,44 @@
-"""Typed data from TOML and JSON files: what is wrong with it becomes an error that names file, key and nearest key."""
+"""Read typed data from TOML and JSON: errors name the file, the key and the nearest valid key."""
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 import threading
 import types
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from macbuild.errors import MacbuildError
+from macbuild.errors import MacbuildError, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["Data", "convert", "from_json", "from_plain", "load_toml", "nearest", "parse_toml", "read_text", "schema_of"]
+__all__ = [
+    "PLACEHOLDER",
+    "Data",
+    "convert",
+    "filled",
+    "from_json",
+    "from_plain",
+    "load_toml",
+    "parse_toml",
+    "read_text",
+    "schema_of",
+]
 
 T = TypeVar("T")
+PLACEHOLDER: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+"""What stands for something else in a string of a recipe: a fact of the release, or a folder of a component."""
 MAX_FILE = 16 << 20
 _FIRST_MEETING = threading.Lock()
-MAX_DOTS = 1000  # For a dotted key the parser needs time and memory with the square of its length.
+MAX_DOTS = 1000  # For a dotted key the parser's time and memory grow with the square of its length.
 _ENDLESS_KEY = re.compile(rf"^(?:[^.\n]*\.){{{MAX_DOTS + 1}}}", re.MULTILINE)
 
 
@@ -35,9 +48,9 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def schema_of(kind: type, title: str) -> dict[str, Any]:
     """Return the JSON schema of a msgspec struct, the same on every version of Python."""
-    from inspect import cleandoc  # noqa: PLC0415 - a run reads no schema
+    from inspect import cleandoc
 
-    def dedented(value: Any) -> Any:  # noqa: ANN401 - anything that JSON can hold
+    def dedented(value: Any) -> Any:
         if isinstance(value, list):
             return [dedented(item) for item in value]
         if not isinstance(value, dict):
@@ -52,14 +65,8 @@ def schema_of(kind: type, title: str) -> dict[str, Any]:
     return {**dialect, **dedented(msgspec.json.schema(kind))}
 
 
-def nearest(word: str, choices: list[str]) -> str:
-    """Return a hint ` (did you mean ...?)`, or all the choices where none is near."""
-    found = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    return f"did you mean {found[0]!r}?" if found else f"known: {', '.join(sorted(choices))}"
-
-
 def read_text(path: Path, error: type[MacbuildError]) -> str:
-    """Return the text of a small UTF-8 file; what cannot be read is an `error`."""
+    """Return the text of a small UTF-8 file; a file that cannot be read is an `error`."""
     try:
         if path.stat().st_size > MAX_FILE:
             raise error(f"larger than {MAX_FILE >> 20} MiB", where=path)
@@ -81,15 +88,15 @@ def parse_toml(text: str, where: object, error: type[MacbuildError]) -> dict[str
 
 
 def load_toml(path: Path, kind: type[T], error: type[MacbuildError]) -> T:
-    """Read a TOML file as `kind`, a msgspec struct; everything that is wrong with it is an `error`."""
+    """Read a TOML file as `kind`, a msgspec struct; every fault in it is an `error`."""
     return convert(parse_toml(read_text(path, error), path, error), kind, path, error)
 
 
 def from_plain(data: object, kind: type[T]) -> T:
     """Turn plain data into `kind`; raises `msgspec.ValidationError`. Threads wait for each other.
 
-    What msgspec works out about a type when it first meets it crashes the interpreter if two threads do so at once
-    (seen with msgspec 0.21 and CPython 3.11).
+    When two threads make msgspec analyse a new type at the same time, the interpreter crashes (seen with msgspec 0.21
+    and CPython 3.11).
     """
     with _FIRST_MEETING:
         return msgspec.convert(data, kind)
@@ -101,13 +108,28 @@ def from_json(data: bytes | msgspec.Raw, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
 
 
+def filled(values: Sequence[T], names: Mapping[str, str]) -> list[T]:
+    """Return structs or strings with each `{name}` of a table replaced in every string; others stay as they are."""
+
+    def fill(value: object) -> object:
+        if isinstance(value, str):
+            return PLACEHOLDER.sub(lambda match: names.get(match[1], match[0]), value)
+        if isinstance(value, list):
+            return [fill(item) for item in value]
+        if isinstance(value, dict):
+            return {key: fill(item) for key, item in value.items()}
+        return value
+
+    return [from_plain(fill(msgspec.to_builtins(value)), type(value)) for value in values]
+
+
 def convert(data: object, kind: type[T], where: object, error: type[MacbuildError]) -> T:
     """Turn plain data into `kind`; an unknown key or a wrong type is an `error` that names it.
 
     Parameters
     ----------
     data
-        What a TOML or JSON parser gave.
+        The result of a TOML or JSON parser.
     kind
         A msgspec struct type, or a type made of them.
     where
@@ -127,8 +149,8 @@ def convert(data: object, kind: type[T], where: object, error: type[MacbuildErro
         raise error(text[0].lower() + text[1:], where=where) from cause
 
 
-def _problem(data: object, kind: Any, path: str) -> tuple[str, str] | None:  # noqa: ANN401 - any annotation
-    """Return what msgspec would not say with a hint: an unknown key, or an unknown kind of a union."""
+def _problem(data: object, kind: Any, path: str) -> tuple[str, str] | None:
+    """Return the errors that msgspec reports without a hint: an unknown key, or an unknown member of a union."""
     tags = _tags(kind)
     kind = _variant(data, kind)
     if isinstance(data, list) and get_origin(kind) is list:
@@ -149,7 +171,7 @@ def _problem(data: object, kind: Any, path: str) -> tuple[str, str] | None:  # n
     return next((found for where, item, hint in inner if (found := _problem(item, hint, where))), None)
 
 
-def _place(path: str, data: Any, kind: Any) -> str:  # noqa: ANN401 - any data, any annotation
+def _place(path: str, data: Any, kind: Any) -> str:
     """Return a path of msgspec with the keys of dictionaries, which are `[...]` in it, named."""
     named = ""
     for key, index in re.findall(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
@@ -168,7 +190,7 @@ def _place(path: str, data: Any, kind: Any) -> str:  # noqa: ANN401 - any data, 
     return named.lstrip(".")
 
 
-def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - any annotation
+def _fits(value: object, kind: Any) -> bool:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
@@ -176,8 +198,8 @@ def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - any annotation
     return True
 
 
-def _tags(kind: Any) -> dict[str, list[str]]:  # noqa: ANN401 - any annotation
-    """Return the tags of a union's members by the key that they stand under."""
+def _tags(kind: Any) -> dict[str, list[str]]:
+    """Return the tags of a union's members by the key that holds them."""
     tags: dict[str, list[str]] = {}
     if get_origin(kind) in {Union, types.UnionType}:
         for member in get_args(kind):
@@ -196,12 +218,13 @@ def _keys(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {tag: object, **keys} if tag else keys
 
 
-def _variant(data: object, kind: Any) -> Any:  # noqa: ANN401 - any annotation
+def _variant(data: object, kind: Any) -> Any:
     """Return the member of a union that the data is meant for: the one with its tag, or the only one of its shape."""
     if get_origin(kind) not in {Union, types.UnionType}:
         return kind
     members = [member for member in get_args(kind) if member is not type(None)]
     if isinstance(data, dict):
+        members = [member for member in members if member is not str]
         for member in members:
             config = getattr(member, "__struct_config__", None)
             if config is not None and config.tag_field and data.get(config.tag_field) == config.tag:

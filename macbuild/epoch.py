@@ -1,4 +1,4 @@
-"""The one moment that every artifact of a run carries as its time, so that the same inputs give the same bytes."""
+"""Choose the one time stamp of everything in a run's artifacts, so that the same inputs give the same bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def source_date_epoch(environ: Mapping[str, str]) -> int:
     ----------
     environ
         The environment. The variable is defined at reproducible-builds.org/docs/source-date-epoch: a decimal number of
-        seconds since 1970. An earlier time than 1980 is kept; whoever writes a zip file must raise it.
+        seconds since 1970. A time before 1980 is kept; the writer of a zip file must raise it.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""The error tree: what went wrong, where, what to do next, and the exit code that says so.
+"""The tree of errors, each with a message, a place, a hint on what to do next, and an exit code.
 
-Everything macbuild raises on purpose is a `MacbuildError`. Anything else that reaches the command line is a defect.
+Every expected failure is a `MacbuildError`. Any other exception that reaches the command line is a defect.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ __all__ = [
     "BuildError",
     "ConfigError",
     "FetchError",
+    "FileError",
+    "FixError",
     "HeaderRoomError",
     "IntegrityError",
     "LockError",
@@ -22,13 +24,13 @@ __all__ = [
     "PatchError",
     "PlanError",
     "RecipeError",
-    "RepairError",
     "SignatureError",
     "StoreError",
     "TestsFailedError",
     "ToolError",
     "UnreachableError",
     "UsageError",
+    "nearest",
 ]
 
 
@@ -38,11 +40,11 @@ class MacbuildError(Exception):
     Parameters
     ----------
     message
-        What is wrong, in one sentence without a final full stop.
+        The problem, in one sentence without a final full stop.
     where
-        File, key, address or step that it is about.
+        The file, key, address or step that has the problem.
     hint
-        What the user does next, a command where there is one.
+        The next step for the user, a command if there is one.
     """
 
     exit_code: ClassVar[int] = 1
@@ -77,25 +79,25 @@ class RecipeError(MacbuildError):
 
 
 class LockError(MacbuildError):
-    """A lock file that is missing, of another version, drifted, or without the pin that is needed."""
+    """A lock file that is missing, outdated, of another version, or without a required pin."""
 
     exit_code = 5
 
 
 class PlanError(MacbuildError):
-    """A request that cannot be planned: unknown component, or a target that the inputs cannot serve."""
+    """A request that cannot be planned: an unknown component, or a target that the inputs do not support."""
 
     exit_code = 6
 
 
 class FetchError(MacbuildError):
-    """A source that answered, but not with the bytes that were asked for."""
+    """A source that answered, but not with the requested bytes."""
 
     exit_code = 7
 
 
 class UnreachableError(FetchError):
-    """A source that did not answer, or does not have the file: another source may serve."""
+    """A source that did not answer or does not have the file; another source may have it."""
 
     exit_code = 8
 
@@ -130,8 +132,8 @@ class SignatureError(MacbuildError):
     exit_code = 13
 
 
-class RepairError(MacbuildError):
-    """A staged tree that cannot be repaired: a dependency that nothing provides, a path that nothing maps."""
+class FixError(MacbuildError):
+    """A staged tree that cannot be fixed: a dependency that nothing provides, a path that nothing maps."""
 
     exit_code = 14
 
@@ -142,20 +144,26 @@ class AuditError(MacbuildError):
     exit_code = 15
 
 
-class StoreError(MacbuildError):
-    """A cache or output folder that cannot be read or written."""
+class FileError(MacbuildError):
+    """A file or folder outside the store that cannot be read or written, or is damaged."""
+
+    exit_code = 22
+
+
+class StoreError(FileError):
+    """A store that cannot be read or written, or a damaged result in it."""
 
     exit_code = 16
 
 
-class NoSpaceError(StoreError):
+class NoSpaceError(FileError):
     """A file system that is full."""
 
     exit_code = 17
 
 
 class ToolError(MacbuildError):
-    """A program that macbuild calls is missing or failed."""
+    """A program that macbuild calls and that is missing or failed."""
 
     exit_code = 18
 
@@ -173,6 +181,14 @@ class TestsFailedError(MacbuildError):
 
 
 class PatchError(MacbuildError):
-    """An edit that does not fit the tree, is not valid data, or cannot be taken back."""
+    """An edit that does not fit the tree, is not valid data, or cannot be reverted."""
 
     exit_code = 21
+
+
+def nearest(word: str, choices: list[str]) -> str:
+    """Return a hint with the nearest choice, or with all choices if none is near."""
+    import difflib
+
+    found = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f"did you mean {found[0]!r}?" if found else f"known: {', '.join(sorted(choices))}"

@@ -1,19 +1,36 @@
-"""What happened, as typed events: progress bars, logs and reports subscribe, nothing below `cli/` prints."""
+"""Typed events of a run: progress bars, logs and reports subscribe to them, and nothing below `cli/` prints."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Emit", "Event", "Meter", "Note", "Progress", "Status", "StepFinished", "StepStarted", "counted", "discard"]
+__all__ = [
+    "BEAT",
+    "Emit",
+    "Event",
+    "Meter",
+    "Note",
+    "Progress",
+    "Status",
+    "StepFinished",
+    "StepStarted",
+    "counted",
+    "discard",
+    "silent",
+    "throttled",
+]
+
+BEAT = 0.1  # seconds between two calls of a callback that shows progress or asks whether to go on
 
 Status: TypeAlias = Literal["built", "cached", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step began to run."""
+    """A step started to run."""
 
     step: str
     key: str
@@ -22,7 +39,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A step got further. `done` and `total` are bytes, or things if `counts`; `total` is None while it is unknown."""
+    """A step made progress. `done` and `total` are bytes, or things if `counts`; `total` is None while unknown."""
 
     step: str
     action: str
@@ -45,7 +62,7 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that a person may want to know, at one of three levels."""
+    """A message for a person, at one of three levels."""
 
     level: Literal["debug", "info", "warning"]
     message: str
@@ -54,6 +71,7 @@ class Note:
 
 Event: TypeAlias = StepStarted | Progress | StepFinished | Note
 Emit: TypeAlias = Callable[[Event], None]
+# Takes the bytes or things done, and the total or None. What it raises ends the work: this is how a run is cancelled.
 Meter: TypeAlias = Callable[[int, "int | None"], None]
 
 
@@ -63,5 +81,24 @@ def counted(number: int, noun: str) -> str:
 
 
 def discard(event: Event) -> None:
-    """Take an event and do nothing: the subscriber of callers that do not want to know."""
+    """Take an event and do nothing: the subscriber of callers that ignore events."""
     del event
+
+
+def silent(done: int, total: int | None) -> None:
+    """Take progress and do nothing: the meter of callers that show none."""
+    del done, total
+
+
+def throttled(meter: Meter) -> Meter:
+    """Return a meter that passes on one call every `BEAT` seconds, and the last one."""
+    last = float("-inf")
+
+    def call(done: int, total: int | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= BEAT or done == total:
+            last = now
+            meter(done, total)
+
+    return call

@@ -1,4 +1,4 @@
-"""The store: results of steps under their keys, each there whole or not at all, safe for several runs at once."""
+"""Keep results of steps under their keys: each is whole or absent, and several runs may use the store at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from macbuild.errors import StoreError
-from macbuild.files import atomic_path, os_errors, remove_tree, translate_oserror
+from macbuild.errors import FileError, NoSpaceError, StoreError
+from macbuild.files import atomic_path, os_errors, remove_tree, tree_size
 
-__all__ = ["Entry", "Facts", "Store", "digest"]
+__all__ = ["Facts", "Store", "StoreEntry", "digest"]
 
 _FOLDERS = ("results", "locks", "partial", "records", "work", "build", "blocks", "facts", "verified", "zig")
+_HINT = "check its owner and permissions, or set MACBUILD_CACHE_DIR to a folder that can be written"
+_NO_SPACE = "free some space ('macbuild cache prune' removes old results) or set MACBUILD_CACHE_DIR"
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is the cache of macbuild.\n"
 
 
@@ -30,7 +32,7 @@ def digest(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoreEntry:
     """A result in the store. `size` in bytes; `used` in seconds since the epoch."""
 
     key: str
@@ -46,7 +48,7 @@ class Store:
     Parameters
     ----------
     root
-        The cache folder. It is made, and marked with CACHEDIR.TAG, when something is first written to it.
+        The cache folder. It is created, and marked with CACHEDIR.TAG, when something is first written to it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -54,7 +56,7 @@ class Store:
 
     def prepare(self) -> None:
         """Make the folder, or raise `StoreError` if it cannot be written."""
-        with os_errors(self.root):
+        with self._errors(self.root):
             for name in _FOLDERS:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
             tag = self.root / "CACHEDIR.TAG"
@@ -62,10 +64,26 @@ class Store:
                 with atomic_path(tag) as partial:
                     partial.write_text(_TAG)
             if not os.access(self.root / "results", os.W_OK):
-                raise StoreError("is read-only", where=self.root, hint="set MACBUILD_CACHE_DIR to a folder of yours")
+                raise StoreError("is read-only", where=self.root, hint=_HINT)
+
+    @contextmanager
+    def _errors(self, where: Path) -> Iterator[None]:
+        """Turn errors about files of the store into a `StoreError` that says how to get a usable store."""
+        try:
+            with os_errors(where):
+                yield
+        except FileError as error:
+            if isinstance(error, StoreError) or error.hint == _NO_SPACE or not self._holds(Path(str(error.where))):
+                raise
+            if isinstance(error, NoSpaceError):
+                raise NoSpaceError(error.message, where=error.where, hint=_NO_SPACE) from error
+            raise StoreError(error.message, where=error.where, hint=_HINT) from error
+
+    def _holds(self, path: Path) -> bool:
+        return path.is_relative_to(self.root) or path.is_relative_to(self.root.resolve())
 
     def path(self, key: str) -> Path:
-        """Return where the result of a key lies, whether or not it is there."""
+        """Return the place of the result of a key, which may not exist."""
         return self.root / "results" / key[:2] / key
 
     def partial(self, name: str) -> Path:
@@ -73,9 +91,9 @@ class Store:
         return self.root / "partial" / name
 
     def has(self, key: str) -> bool:
-        """Whether the result of a key is there, whole."""
-        # os.path, since it says False also where the folder may not be read.
-        return os.path.exists(self.path(key) / "meta.json")  # noqa: PTH110 - see above
+        """Return whether the result of a key is there, whole."""
+        # os.path also returns False where the folder cannot be read.
+        return os.path.exists(self.path(key) / "meta.json")
 
     def touch(self, key: str) -> None:
         """Note that a result was used now, for `prune`."""
@@ -86,15 +104,15 @@ class Store:
 
     @contextmanager
     def in_use(self, *, alone: bool = False) -> Iterator[None]:
-        """Keep others from cleaning the cache while it is in use; `alone` is for the one who cleans.
+        """Keep others from cleaning the cache while it is in use; `alone` is for the run that cleans it.
 
-        Who is not alone finds the folder ready for use. Raises `StoreError` if another run uses it and this one must be
-        alone, or the other way round.
+        Without `alone` the folder is ready for use in the block. Raises `StoreError` if another run uses the cache
+        and this one must be alone, or the other way round.
         """
         folder = self._lock_root(alone=alone)
         try:
             if not alone:
-                # Another run may have cleaned the cache before the lock was ours.
+                # Another run may have cleaned the cache before this one got the lock.
                 self.prepare()
             yield
         finally:
@@ -105,11 +123,11 @@ class Store:
         while True:
             if not alone:
                 self.prepare()
-            with os_errors(self.root):
+            with self._errors(self.root):
                 folder = os.open(self.root, os.O_RDONLY)
                 try:
                     fcntl.flock(folder, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-                    if os.path.exists(self.root) and os.path.samestat(os.fstat(folder), self.root.stat()):  # noqa: PTH110
+                    if os.path.exists(self.root) and os.path.samestat(os.fstat(folder), self.root.stat()):
                         return folder
                 except BlockingIOError:
                     os.close(folder)
@@ -127,18 +145,16 @@ class Store:
 
         `give_up` is asked while waiting; once it is true the block runs without the lock and must end at once.
         """
-        from filelock import FileLock, Timeout  # noqa: PLC0415 - not on the path of a run that has nothing to do
+        from filelock import FileLock, Timeout
 
         lock = FileLock(self.root / "locks" / f"{name}.lock")
-        try:
+        with self._errors(self.root):
             while not give_up():
                 try:
                     lock.acquire(timeout=0.2)
                     break
                 except Timeout:
                     continue
-        except OSError as error:
-            raise translate_oserror(error, self.root) from error
         try:
             yield
         finally:
@@ -146,50 +162,47 @@ class Store:
 
     @contextmanager
     def kept(self, name: str, give_up: Callable[[], bool] = lambda: False) -> Iterator[Path]:
-        """Yield a folder that outlives the run, for one user at a time: what is in it may be used again or be gone."""
+        """Yield a folder that outlives the run, for one user at a time: its contents may be reused or be gone."""
         folder = self.root / "build" / name
-        with self.locked(f"build-{name}", give_up):
-            with os_errors(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-                os.utime(folder)
+        with self.locked(f"build-{name}", give_up), self._errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
             yield folder
 
     @contextmanager
     def building(self, key: str, step: str) -> Iterator[Path]:
-        """Yield an empty folder that becomes the result of the key if the block ends well.
+        """Yield an empty folder that becomes the result of the key if the block ends without an error.
 
-        The caller holds the lock of the key, so leftovers of a killed run can only be stale and are removed.
+        The caller holds the lock of the key, so anything in the folder is left from a killed run and is removed.
         """
         work = self.root / "work" / key
-        remove_tree(work)
-        with os_errors(work):
+        with self._errors(work):
+            remove_tree(work)
             work.mkdir(parents=True)
-        try:
-            yield work
-            meta = {"step": step, "size": tree_size(work)}
-            (work / "meta.json").write_text(json.dumps(meta))
-            final = self.path(key)
-            final.parent.mkdir(parents=True, exist_ok=True)
-            if final.exists():
-                self._remove(final)
-            work.rename(final)
-        except OSError as error:
-            raise translate_oserror(error, work) from error
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            try:
+                yield work
+                meta = {"step": step, "size": tree_size(work)}
+                (work / "meta.json").write_text(json.dumps(meta))
+                final = self.path(key)
+                final.parent.mkdir(parents=True, exist_ok=True)
+                if final.exists():
+                    self._remove(final)
+                work.rename(final)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
 
     def facts(self, code: str) -> Facts:
-        """Return what code with this digest has kept about the content of files."""
+        """Return the facts about contents of files that code with this digest has kept."""
         return Facts(self.root / "facts", code)
 
     def is_verified(self, sha256: str, verifier: str) -> bool:
-        """Whether the verifier with this digest found a Mach-O file of this content to be validly signed."""
-        return os.path.exists(self._verified_path(sha256, verifier))  # noqa: PTH110 - as in `has`
+        """Return whether the verifier with this digest found the signature of a file with this content valid."""
+        return os.path.exists(self._verified_path(sha256, verifier))
 
     def remember_verified(self, sha256: str, verifier: str) -> None:
-        """Note that a Mach-O file of this content is validly signed, as a verifier finds by its bytes alone."""
+        """Record that the signature of a Mach-O file with this content is valid, which depends on its bytes alone."""
         path = self._verified_path(sha256, verifier)
-        with os_errors(path):
+        with self._errors(path):
             path.touch()
 
     def _verified_path(self, sha256: str, verifier: str) -> Path:
@@ -205,56 +218,60 @@ class Store:
 
     def write_record(self, step: str, ingredients: Mapping[str, Any]) -> None:
         """Keep the ingredients of a step that succeeded, so that the next plan can say what changed."""
-        with atomic_path(self._record_path(step)) as partial:
+        path = self._record_path(step)
+        with self._errors(path), atomic_path(path) as partial:
             partial.write_text(json.dumps(ingredients, sort_keys=True), "utf-8")
 
     def _record_path(self, step: str) -> Path:
         return self.root / "records" / (step.replace("/", "--") + ".json")
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoreEntry]:
         """Return all results, the one used longest ago first."""
         found = []
         for path in self.root.glob("results/*/*/meta.json"):
             try:
                 meta = json.loads(path.read_text("utf-8"))
                 used = path.stat().st_mtime
-                found.append(Entry(path.parent.name, str(meta["step"]), int(meta["size"]), used, path.parent))
+                found.append(StoreEntry(path.parent.name, str(meta["step"]), int(meta["size"]), used, path.parent))
             except (OSError, ValueError, KeyError, TypeError):
-                found.append(Entry(path.parent.name, "damaged", 0, 0.0, path.parent))
+                found.append(StoreEntry(path.parent.name, "damaged", 0, 0.0, path.parent))
         return sorted(found, key=lambda entry: (entry.used, entry.key))
 
-    def prune(self, days: float) -> list[Entry]:
-        """Remove results not used for so many days, and what killed runs left behind; return what went."""
+    def prune(self, days: float) -> list[StoreEntry]:
+        """Remove results not used for a number of days, and leftovers of killed runs; return the removed results."""
         limit = time.time() - days * 86400
         gone = [entry for entry in self.entries() if entry.used <= limit or entry.step == "damaged"]
         for entry in gone:
             with self.locked(entry.key):
                 self._remove(entry.path)
-        for path in self.root.glob("work/*"):
-            with self.locked(path.name):
-                remove_tree(path)
-        for path in self.root.glob("build/*"):
-            if _age_limit_passed(path, limit):
-                with self.locked(f"build-{path.name}"):
+        with self._errors(self.root):
+            for path in self.root.glob("work/*"):
+                with self.locked(path.name):
                     remove_tree(path)
-        for name in ("partial", "verified", "facts", "blocks"):
-            for path in self.root.glob(f"{name}/*"):
+            for path in self.root.glob("build/*"):
                 if _age_limit_passed(path, limit):
-                    remove_tree(path)
-        if _age_limit_passed(self.root / "zig", limit):
-            remove_tree(self.root / "zig")
+                    with self.locked(f"build-{path.name}"):
+                        remove_tree(path)
+            for name in ("partial", "verified", "facts", "blocks"):
+                for path in self.root.glob(f"{name}/*"):
+                    if _age_limit_passed(path, limit):
+                        remove_tree(path)
+            if _age_limit_passed(self.root / "zig", limit):
+                remove_tree(self.root / "zig")
         return gone
 
     def clean(self) -> int:
-        """Remove the whole cache and return its size in bytes; a folder without our tag is refused."""
+        """Remove the whole cache and return its size in bytes; a folder without macbuild's tag is refused."""
         tag = self.root / "CACHEDIR.TAG"
         if not self.root.exists():
             return 0
         if _read_tag(tag) != _TAG:
-            raise StoreError("is not a cache of macbuild", where=self.root, hint="remove it by hand if you mean it")
+            raise StoreError(
+                "is not a cache of macbuild", where=self.root, hint="to remove it anyway, delete it yourself"
+            )
         size = sum(tree_size(self.root / name) for name in _FOLDERS)
-        with os_errors(self.root):
-            # Only what is ours, since the folder may hold other things; the tag last, so that a kill leaves a cache.
+        with self._errors(self.root):
+            # Only macbuild's own folders, since there may be others; the tag last, so that a kill leaves a valid cache.
             for name in _FOLDERS:
                 remove_tree(self.root / name)
             tag.unlink()
@@ -270,20 +287,21 @@ class Store:
 
     def _remove(self, path: Path) -> None:
         """Remove a tree; its meta.json goes first, so that half a result never counts as one."""
-        with os_errors(path), suppress(FileNotFoundError, NotADirectoryError):
-            (path / "meta.json").unlink(missing_ok=True)
-        remove_tree(path)
+        with self._errors(path):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                (path / "meta.json").unlink(missing_ok=True)
+            remove_tree(path)
 
 
 class Facts:
-    """What code once found out about the content of files: damaged or lost entries are found out again.
+    """Facts that code found about the contents of files; damaged or lost ones are found again.
 
     Parameters
     ----------
     folder
         Where the entries lie.
     code
-        Digest of the code that they come from; code in another state does not see them.
+        Digest of the code that found them; other versions of the code do not see them.
     """
 
     def __init__(self, folder: Path, code: str) -> None:
@@ -301,12 +319,13 @@ class Facts:
         return data[32:] if hashlib.sha256(data[32:]).digest() == data[:32] else None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep bytes under a key; a full or read-only disk is no error, since they can be found out again."""
+        """Keep bytes under a key; a full or read-only disk is not an error, since the facts can be found again."""
         path = self._path(key)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         with suppress(OSError):
             try:
-                # Not brought to the disk before the rename: what a crash leaves half does not have its hash.
+                # Not flushed to the disk before the rename: a file that a crash leaves incomplete does not match its
+                # hash.
                 temporary.write_bytes(hashlib.sha256(value).digest() + value)
                 temporary.replace(path)
             finally:
@@ -317,7 +336,7 @@ class Facts:
 
 
 def _age_limit_passed(path: Path, limit: float) -> bool:
-    """Whether something was last used before a time, in seconds since the epoch; what is gone was not."""
+    """Return whether a path was last used before a time, in seconds since the epoch; False if it is gone."""
     try:
         return path.lstat().st_mtime <= limit
     except FileNotFoundError:
@@ -329,11 +348,3 @@ def _read_tag(path: Path) -> str:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def tree_size(root: Path) -> int:
-    """Return the sum of the sizes of the regular files below a folder, in bytes."""
-    total = 0
-    for folder, _, files in os.walk(root):
-        total += sum(os.lstat(os.path.join(folder, name)).st_size for name in files)  # noqa: PTH118 - many files
-    return total

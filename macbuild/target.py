@@ -1,4 +1,4 @@
-"""What is built for: operating system, architecture and deployment target; and what the host is."""
+"""Describe targets (architecture and deployment target) and the host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ALIASES = {"aarch64": "arm64", "amd64": "x86_64", "x64": "x86_64", "intel": "x8
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Return a dotted version as numbers, trailing zeros dropped, so that 14 and 14.0 are the same."""
+    """Return a dotted version as numbers, without trailing zeros, so that 14 and 14.0 are equal."""
     numbers = [int(part) for part in text.split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
@@ -52,7 +52,7 @@ def pack_version(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an artifact is built for."""
+    """The architecture and deployment target of an artifact."""
 
     arch: Arch
     deployment: str

@@ -1,19 +1,24 @@
-"""Session fixtures: real macOS wheels, brought once through pip, and the zig compiler."""
+"""Share between all tests: the folder that outlives a run, real macOS wheels, compilers, and the order of the run."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import pytest
 from filelock import FileLock
 
+from macbuild.errors import StoreError
 from macbuild.store import Store
 
 REQUESTS = {
@@ -27,17 +32,78 @@ REQUESTS = {
 
 
 def cache_folder() -> Path:
-    """Return the folder that outlives a test run: inputs from the registries, and the store of the e2e tests."""
+    """Return the folder that outlives a test run: downloads from registries, and the store of all tests."""
     folder = Path(os.environ.get("MACBUILD_TEST_CACHE") or platformdirs.user_cache_path("macbuild-tests"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
+def shared_store() -> Path:
+    """Return the store of all tests that build real components, so that each of them is compiled once for all."""
+    return cache_folder() / "store"
+
+
+def zig_cache() -> Path:
+    """Return zig's own cache in the shared store, so that the C++ runtime is compiled once for all."""
+    folder = shared_store() / "zig"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@functools.cache  # because its own result may be in the environment at a second call
+def quick_compilers() -> dict[str, str]:
+    """Return `CC` and `CXX` for third-party libraries on this machine: its compilers, without optimization.
+
+    What is built by them is used by tests and thrown away, and takes half the time. Their version says what they are,
+    so a store does not confuse the results with those of the compilers themselves. Artifacts for macOS, and the code of
+    macbuild's own backends, are compiled in tests as for users.
+    """
+    found = {}
+    folder = cache_folder() / "quick"
+    folder.mkdir(exist_ok=True)
+    for variable, name in (("CC", "cc"), ("CXX", "c++")):
+        compiler = os.environ.get(variable) or shutil.which(name)
+        assert compiler is not None, "the tests need a C++ compiler for this machine"
+        script = folder / f"{name}-{os.getpid()}"
+        script.write_text(
+            "#!/bin/sh\n"
+            '[ "$1" = --version ] && echo "without optimization"\n'
+            # The last option wins.
+            f'exec {compiler} "$@" -O0\n'
+        )
+        script.chmod(0o755)
+        script.replace(folder / name)
+        found[variable] = str(folder / name)
+    return found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests and their children be interrupted, although a job in the background starts with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.pluginmanager.has_plugin("xdist"):
+        config.option.loadscopereorder = False  # tests/support/schedule.py orders them
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Hand out tests to workers by the rules of tests/support/schedule.py."""
+    from tests.support.schedule import Schedule
+
+    return Schedule(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with what runs longest."""
+    from tests.support.schedule import rank
+
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Forget results of older code in the store that the e2e tests keep."""
-    store = Store(cache_folder() / "store")
+    """Forget results of older code in the shared store, unless another run is using it."""
+    store = Store(shared_store())
     if not hasattr(session.config, "workerinput") and store.root.exists():
-        with store.in_use(alone=True):
+        with contextlib.suppress(StoreError), store.in_use(alone=True):
             store.prune(1)
 
 

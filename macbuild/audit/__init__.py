@@ -1,4 +1,4 @@
-"""Audit: everything about an artifact that can be proved without a Mac, by rules that policies weigh."""
+"""Audit: prove everything about an artifact that can be proved without a Mac, by rules whose severity policies set."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from macbuild.audit.model import Exempted, Exemption, ExportRule, Finding, Report, Severity
+    from macbuild.audit.model import AuditReport, Exempted, Exemption, ExportRule, Finding, Severity
     from macbuild.audit.policy import Policy, load_policy
     from macbuild.audit.run import audit_path, audit_tree
 
 __all__ = [
+    "AuditReport",
     "Exempted",
     "Exemption",
     "ExportRule",
     "Finding",
     "Policy",
-    "Report",
     "Severity",
     "audit_path",
     "audit_tree",
@@ -27,7 +27,7 @@ _PLACES = {"Policy": "policy", "audit_path": "run", "audit_tree": "run", "load_p
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: recipes need the words of `model` alone, and a run with nothing to do only these."""
+    """Import on demand: recipes, and a run with nothing to do, need only the classes of `model`."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_PLACES.get(name, 'model')}"), name)

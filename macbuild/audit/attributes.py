@@ -22,13 +22,13 @@ if sys.platform == "darwin":
     _XATTR_NOFOLLOW = 1  # <sys/xattr.h>
 
     def is_quarantined(path: Path) -> bool:
-        """Whether a file has the quarantine attribute. Python has no call for it on macOS, the C library has."""
+        """Tell whether a file has the quarantine attribute, by the C library, since Python cannot read it on macOS."""
         return bool(_LIBC.getxattr(os.fsencode(path), QUARANTINE.encode(), None, 0, 0, _XATTR_NOFOLLOW) >= 0)
 
 elif sys.platform == "linux":
 
     def is_quarantined(path: Path) -> bool:
-        """Whether a file has the quarantine attribute, which archivers bring to Linux in the name space of users."""
+        """Tell whether a file has the quarantine attribute, which archivers keep on Linux in the user name space."""
         try:
             os.getxattr(path, f"user.{QUARANTINE}", follow_symlinks=False)
         except OSError:
@@ -38,6 +38,6 @@ elif sys.platform == "linux":
 else:
 
     def is_quarantined(path: Path) -> bool:
-        """Tell that it is not: no other system keeps the attribute."""
+        """Return False: other systems do not keep the attribute."""
         del path
         return False

@@ -1,4 +1,4 @@
-"""What a rule gets and what it gives."""
+"""The input and output of a rule."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from macbuild.audit.graph import Graph
+from macbuild.audit.graph import LoadGraph
 from macbuild.audit.model import ExportRule
 from macbuild.audit.policy import Parameters
 from macbuild.audit.providers import Providers
-from macbuild.audit.tree import Slice, Tree
+from macbuild.audit.tree import AuditedSlice, AuditedTree
 
-__all__ = ["Check", "Claim", "Context", "Hit", "examples"]
+__all__ = ["AuditContext", "Check", "ContextClaim", "Hit", "examples"]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What an artifact says about itself, by its file name or by whoever asks.
+class ContextClaim:
+    """The claim that an artifact is measured by, from its file name or from the caller.
 
-    `archs` is None where nothing is said. `minimum` is the minimum macOS of each architecture, packed as X.Y.Z in 16,
-    8 and 8 bits. `by_tag` tells that it comes from a wheel tag, which cannot say every version.
+    `archs` is None if nothing is claimed. `minimum` is the minimum macOS of each architecture, packed as X.Y.Z in 16,
+    8 and 8 bits. `by_tag` is true if it comes from a wheel tag, which cannot express every version.
     """
 
     archs: frozenset[str] | None = None
@@ -29,32 +29,32 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """Everything that rules look at."""
+class AuditContext:
+    """Everything that rules read."""
 
-    tree: Tree
-    graph: Graph
-    claim: Claim
+    tree: AuditedTree
+    graph: LoadGraph
+    claim: ContextClaim
     parameters: Parameters
     exports: Mapping[str, ExportRule]
     providers: Providers
 
-    def linked(self) -> Iterator[Slice]:
-        """Give the slices under audit that dyld loads: executables, dylibs and bundles."""
+    def linked(self) -> Iterator[AuditedSlice]:
+        """Yield the slices under audit that dyld loads: executables, dylibs and bundles."""
         return (entry for entry in self.tree.slices() if entry.linked)
 
 
 class Hit(NamedTuple):
-    """A finding before the policy gave it a severity. `path` is the place in the tree."""
+    """A finding before the policy gives it a severity. `path` is relative to the tree."""
 
     rule: str
     path: str
     slice: str | None
     message: str
-    mend: str
+    hint: str
 
 
-Check: TypeAlias = Callable[[Context], Iterator[Hit]]
+Check: TypeAlias = Callable[[AuditContext], Iterator[Hit]]
 
 
 def examples(names: frozenset[bytes] | set[bytes], count: int = 3) -> str:

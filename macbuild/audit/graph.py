@@ -1,4 +1,4 @@
-"""Which file each dependency leads to, found as dyld finds it, and what is loaded together."""
+"""Find the file that each dependency leads to, as dyld does, and the files that are loaded together."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
-from macbuild.audit.system import find_system_library, is_system_path
-from macbuild.audit.tree import Slice, Tree
+from macbuild.audit.system import find_system_library
+from macbuild.audit.tree import AuditedSlice, AuditedTree
 from macbuild.macho.image import Dylib
+from macbuild.macho.system import is_system
 
-__all__ = ["External", "Graph", "Kind", "Link", "Node", "build_graph", "expand"]
+__all__ = ["ExternalImage", "Kind", "LoadEdge", "LoadGraph", "Node", "build_graph", "expand"]
 
 Kind: TypeAlias = Literal["system", "inside", "external", "outside", "absolute", "missing"]
 Node: TypeAlias = tuple[str, str]
@@ -24,18 +25,18 @@ _RPATH = "@rpath/"
 
 
 @dataclass(frozen=True, slots=True)
-class External:
-    """What other packages provide.
+class ExternalImage:
+    """Dependencies that other packages provide.
 
     `globs` match the name of a dependency, or the path in the tree that it leads to. `folders` are the normalized names
-    of top-level folders that packages have which a wheel requires; they lie beside those of the tree once installed.
+    of the top-level folders of packages that a wheel requires; once installed, they are beside those of the tree.
     """
 
     globs: tuple[str, ...] = ()
     folders: frozenset[str] = frozenset()
 
-    def has(self, tree: Tree, name: str, places: Iterable[str]) -> bool:
-        """Whether a dependency comes from another package; `places` are the paths where it is looked for."""
+    def has(self, tree: AuditedTree, name: str, places: Iterable[str]) -> bool:
+        """Tell whether a dependency comes from another package; `places` are the paths where it is looked for."""
         places = list(places)
         if any(fnmatchcase(text, glob) for glob in self.globs for text in (name, *places)):
             return True
@@ -46,11 +47,11 @@ class External:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """Where a dependency leads.
+class LoadEdge:
+    """The file that a dependency leads to.
 
     `place` is the path in the tree, or the path of the system library. `lender` is the file whose rpaths lead there,
-    where those of the file itself do not. `tried` are the places that were looked at in vain.
+    if those of the file itself do not. `tried` are the places where nothing was found.
     """
 
     dylib: Dylib
@@ -60,8 +61,8 @@ class Link:
     lender: str | None = None
 
 
-def expand(path: str, owner: Slice, executables: Iterable[str]) -> list[str]:
-    """Return the folders or files that a path with `@loader_path` or `@executable_path` stands for.
+def expand(path: str, owner: AuditedSlice, executables: Iterable[str]) -> list[str]:
+    """Return the folders or files that a path with `@loader_path` or `@executable_path` means.
 
     Parameters
     ----------
@@ -82,23 +83,23 @@ def expand(path: str, owner: Slice, executables: Iterable[str]) -> list[str]:
 
 
 @dataclass
-class Graph:
-    """The dependencies of all slices, those that are only reached from the audited ones included.
+class LoadGraph:
+    """The dependencies of all slices, also of those that are only reached from the audited ones.
 
-    `closures` holds for each node what is loaded with it.
+    `closures` has the nodes that are loaded with each node.
     """
 
-    tree: Tree
-    links: dict[Node, tuple[Link, ...]]
+    tree: AuditedTree
+    links: dict[Node, tuple[LoadEdge, ...]]
     closures: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
-    def slice(self, node: Node) -> Slice | None:
+    def slice(self, node: Node) -> AuditedSlice | None:
         """Return the slice of a node."""
         macho = self.tree.macho(node[0])
         return None if macho is None else macho.slice(node[1])
 
     def following(self, node: Node) -> Iterator[Node]:
-        """Give the nodes inside the tree that a node loads."""
+        """Yield the nodes inside the tree that a node loads."""
         for link in self.links.get(node, ()):
             target = (link.place or "", node[1])
             if link.kind == "inside" and target in self.links:
@@ -128,17 +129,17 @@ class Graph:
         return {node: frozenset(above) for node, above in found.items()}
 
 
-def build_graph(tree: Tree, external: External) -> Graph:
+def build_graph(tree: AuditedTree, external: ExternalImage) -> LoadGraph:
     """Follow every dependency of the audited slices.
 
     Parameters
     ----------
     tree
-        What was scanned.
+        The scanned tree.
     external
-        What other packages provide.
+        Dependencies that other packages provide.
     """
-    graph = Graph(tree, {})
+    graph = LoadGraph(tree, {})
     todo = [entry for entry in tree.slices() if entry.linked]
     while todo:
         owner = todo.pop()
@@ -155,8 +156,8 @@ def build_graph(tree: Tree, external: External) -> Graph:
     return graph
 
 
-def _borrow(graph: Graph, external: External) -> None:
-    """Look again for what was not found, with the rpaths of the files that load each file, until nothing changes."""
+def _borrow(graph: LoadGraph, external: ExternalImage) -> None:
+    """Look again for missing dependencies, with the rpaths of the files that load each file, until nothing changes."""
     lacking = {node for node, links in graph.links.items() if any(_borrows(link) for link in links)}
     changed = bool(lacking)
     while changed:
@@ -172,11 +173,13 @@ def _borrow(graph: Graph, external: External) -> None:
             graph.links[node] = links
 
 
-def _borrows(link: Link) -> bool:
+def _borrows(link: LoadEdge) -> bool:
     return link.kind in {"missing", "outside"} and link.dylib.name.startswith((_RPATH, _EXECUTABLE))
 
 
-def _lend(tree: Tree, owner: Slice, link: Link, above: list[Slice], external: External) -> Link:
+def _lend(
+    tree: AuditedTree, owner: AuditedSlice, link: LoadEdge, above: list[AuditedSlice], external: ExternalImage
+) -> LoadEdge:
     if not _borrows(link):
         return link
     for loader in above:
@@ -186,33 +189,33 @@ def _lend(tree: Tree, owner: Slice, link: Link, above: list[Slice], external: Ex
     return link
 
 
-def _find(tree: Tree, dylib: Dylib, chain: list[Slice], external: External) -> Link:
+def _find(tree: AuditedTree, dylib: Dylib, chain: list[AuditedSlice], external: ExternalImage) -> LoadEdge:
     """Look for a dependency of the first slice of a chain, in which each is loaded by the next."""
-    if is_system_path(dylib.name):
-        return Link(dylib, "system", dylib.name)
+    if is_system(dylib.name):
+        return LoadEdge(dylib, "system", dylib.name)
     tried: list[str] = []
     kind: Kind = "missing"
     for candidate in _candidates(dylib.name, chain):
         if candidate.startswith("/"):
             if find_system_library(candidate) is not None:
-                return Link(dylib, "system", candidate)
+                return LoadEdge(dylib, "system", candidate)
             tried.append(candidate)
             continue
         where, place = tree.resolve(candidate)
         if where == "inside" and tree.macho(place) is not None:
-            return Link(dylib, "inside", place)
+            return LoadEdge(dylib, "inside", place)
         kind = "outside" if where == "outside" else kind
         tried.append(tree.label(posixpath.normpath(candidate)))
     # A program is the first image of its process, so nobody has loaded the library before: an rpath must lead to it.
     homeless = chain[0].kind == "EXECUTE" and dylib.name.startswith(_RPATH) and not tried
     if not homeless and external.has(tree, dylib.name, tried):
-        return Link(dylib, "external", tried=tuple(tried))
+        return LoadEdge(dylib, "external", tried=tuple(tried))
     if dylib.name.startswith("/"):
-        return Link(dylib, "absolute", tried=tuple(tried))
-    return Link(dylib, kind, tried=tuple(tried))
+        return LoadEdge(dylib, "absolute", tried=tuple(tried))
+    return LoadEdge(dylib, kind, tried=tuple(tried))
 
 
-def _candidates(name: str, chain: list[Slice]) -> Iterator[str]:
+def _candidates(name: str, chain: list[AuditedSlice]) -> Iterator[str]:
     executables = [entry.folder for entry in chain if entry.kind == "EXECUTE"]
     if not name.startswith(_RPATH):
         yield from expand(name, chain[0], executables)

@@ -1,4 +1,4 @@
-"""Facts that cost seconds to find, kept under a hash of the bytes that decide them and found again at once."""
+"""Remember facts that take seconds to find, under a hash of the bytes that decide them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import msgspec
 from macbuild.macho.image import Image
 from macbuild.macho.symbols import Exports, export_trie, read_exports, read_trie
 
-__all__ = ["Contents", "Memory", "contents_key", "known_contents", "known_exports", "remember_contents"]
+__all__ = ["Memory", "SymbolSummary", "contents_key", "known_contents", "known_exports", "remember_contents"]
 
 _WORTH_KEEPING = 1 << 16  # bytes of a trie; a smaller one is read in less than 4 ms
 _PART = 1 << 24  # bytes
 
 
 class Memory(Protocol):
-    """Keeps bytes under keys, for code of one state: what was kept with other code is not found."""
+    """A memory of bytes by key, for one version of the code: what other code kept is not found."""
 
     def get(self, key: str) -> bytes | None:
-        """Return what was kept, whole, or None."""
+        """Return the kept bytes, complete, or None."""
         ...
 
     def put(self, key: str, value: bytes) -> None:
@@ -31,8 +31,8 @@ class Memory(Protocol):
         ...
 
 
-class Contents(msgspec.Struct, frozen=True, array_like=True):
-    """What only a look at all bytes of an image tells: the fields of these names of `Slice`."""
+class SymbolSummary(msgspec.Struct, frozen=True, array_like=True):
+    """Facts that need all bytes of an image: the fields of the same names of `AuditedSlice`."""
 
     markers: tuple[bytes, ...]
     build_paths: tuple[str, ...]
@@ -49,7 +49,7 @@ class _Names(msgspec.Struct, frozen=True, array_like=True):
 
 
 def known_exports(image: Image, memory: Memory | None) -> Exports:
-    """Return what an image exports, as `read_exports` does, remembered by the bytes of its trie.
+    """Return the exports of an image, as `read_exports` does, remembered by the bytes of its trie.
 
     Raises
     ------
@@ -87,21 +87,21 @@ def _unpack_exports(data: bytes | None) -> Exports | None:
 
 
 def contents_key(image: Image, question: Sequence[object]) -> str:
-    """Return the key of what `Contents` says about an image.
+    """Return the key of the `SymbolSummary` of an image.
 
     Parameters
     ----------
     image
         Each of its bytes counts.
     question
-        What else decides the answer, as plain data.
+        Everything else that decides the answer, as plain data.
     """
     asked = msgspec.json.encode(question)
     return f"contents-{hashlib.sha256(asked + _hash_in_parts(image)).hexdigest()}"
 
 
 def _hash_in_parts(image: Image) -> bytes:
-    """Return the sha256 of each 16 MiB of an image, one behind the other: hashing them shares out among the cores."""
+    """Return the sha256 of each 16 MiB of an image, one after the other; all cores take part in the hashing."""
     ends = image.offset + image.size
     with memoryview(image.data) as data:
 
@@ -116,15 +116,15 @@ def _hash_in_parts(image: Image) -> bytes:
             return b"".join(pool.map(digest, starts))
 
 
-def known_contents(key: str, memory: Memory) -> Contents | None:
-    """Return what is remembered about an image, or None."""
+def known_contents(key: str, memory: Memory) -> SymbolSummary | None:
+    """Return the remembered facts of an image, or None."""
     data = memory.get(key)
     try:
-        return None if data is None else msgspec.msgpack.decode(data, type=Contents)
+        return None if data is None else msgspec.msgpack.decode(data, type=SymbolSummary)
     except msgspec.MsgspecError:
         return None
 
 
-def remember_contents(key: str, memory: Memory, contents: Contents) -> None:
-    """Keep what was found in an image."""
+def remember_contents(key: str, memory: Memory, contents: SymbolSummary) -> None:
+    """Keep the facts of an image."""
     memory.put(key, msgspec.msgpack.encode(contents))

@@ -1,4 +1,4 @@
-"""The words of the audit: severity, finding, exemption, rule on exports, report."""
+"""The classes of the audit: severity, finding, exemption, rule on exports, report."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Annotated, Any
 
-import msgspec
+from msgspec import Meta
 
 from macbuild.data import Data
 
-__all__ = ["Exempted", "Exemption", "ExportRule", "Finding", "Report", "Severity"]
+__all__ = ["AuditReport", "Exempted", "Exemption", "ExportRule", "Finding", "Severity"]
 
 REPORT_VERSION = 1
 
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Text = Annotated[str, Meta(min_length=1)]
 
 
 class Severity(str, Enum):
-    """How much a finding counts: only an error makes a report fail."""
+    """The weight of a finding: only an error makes a report fail."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -26,35 +26,31 @@ class Severity(str, Enum):
 
 
 class Exemption(Data, frozen=True):
-    """A finding that is accepted. `file` is a glob on the path in the tree, in which `*` crosses folders."""
+    """A finding that is accepted."""
 
-    rule: _Text
-    file: _Text
-    reason: _Text
+    rule: Annotated[_Text, Meta(description="the rule that found it")]
+    file: Annotated[_Text, Meta(description="glob on the path in the tree, in which `*` crosses folders")]
+    reason: Annotated[_Text, Meta(description="why it is accepted; the report and the manifest state it")]
 
 
 class ExportRule(Data, frozen=True):
-    """What a component may export, as globs on names with their leading underscore.
+    """The exports of a file, as globs on names with their leading underscore."""
 
-    Every export must match `allow` if there is one, none may match `forbid`, and each glob of `require` must match
-    something.
-    """
-
-    allow: list[_Text] = []
-    forbid: list[_Text] = []
-    require: list[_Text] = []
+    allow: Annotated[list[_Text], Meta(description="if there is one, every export must match one of these")] = []
+    forbid: Annotated[list[_Text], Meta(description="no export may match one of these")] = []
+    require: Annotated[list[_Text], Meta(description="each of these must match an export")] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that a rule found. `file` is a POSIX path relative to the tree, `slice` an architecture."""
+    """A finding of a rule. `file` is a POSIX path relative to the tree, `slice` an architecture."""
 
     rule: str
     severity: Severity
     file: str
     slice: str | None
     message: str
-    mend: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +62,10 @@ class Exempted:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What an audit found.
+class AuditReport:
+    """The result of an audit.
 
-    `files` counts the Mach-O files; `minimum_macos` is the maximum over all their slices, None where no slice tells.
+    `files` counts the Mach-O files; `minimum_macos` is the maximum over all their slices, None if no slice names one.
     """
 
     path: str
@@ -82,7 +78,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error."""
+        """True if there is no error."""
         return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
     def count(self, severity: Severity) -> int:

@@ -1,4 +1,4 @@
-"""Policies of the audit as data: the severity of each rule, what the rules take as parameters, and exemptions."""
+"""Policies of the audit as data: the severity of each rule, the parameters of the rules, and exemptions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import msgspec
 
 from macbuild.audit.catalogue import RULES
 from macbuild.audit.model import Exemption, Severity
-from macbuild.data import Data, convert, nearest, parse_toml, read_text, schema_of
-from macbuild.errors import ConfigError
+from macbuild.data import Data, convert, parse_toml, read_text, schema_of
+from macbuild.errors import ConfigError, nearest
 
 __all__ = [
     "BUILT_IN",
@@ -35,10 +35,10 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Runtime(Data, frozen=True):
-    """A library that must not be in one process twice, and how a copy is known.
+    """A library that must not be in one process twice, and how to recognize a copy.
 
-    `files` are globs on file names, `defines` symbols that a copy has in its symbol table, hidden ones too, `exports`
-    symbols that a copy offers to others. `system` is the path of the copy that macOS has, if it has one.
+    `files` are globs on file names, `defines` symbols that a copy has in its symbol table, also hidden ones, `exports`
+    symbols that a copy exports. `system` is the path of the copy that macOS has, if it has one.
     """
 
     name: _Text
@@ -49,25 +49,25 @@ class Runtime(Data, frozen=True):
 
 
 class Parameters(Data, frozen=True):
-    """What the rules need to know.
+    """Parameters of the rules.
 
     Parameters
     ----------
     header_room
         Bytes that must be free after the load commands.
     install_name_prefixes
-        What an install name other than `@rpath/` may start with.
+        Allowed starts of install names other than `@rpath/`.
     external
         Globs on dependencies that other packages provide: on the name in the load command, or on the path in the tree
         that it leads to.
     flat_lookup
-        Globs on symbols that may be left to be found in any image, as those of Python in an extension module.
+        Globs on symbols that may be looked up in all images, such as those of Python in an extension module.
     banned_exports
         Globs on symbols that must not be exported.
     banned_strong_exports
-        The same, but a weak definition is fine: dyld makes it one with that of the system.
+        The same, but a weak definition is fine: dyld unifies it with that of the system.
     build_paths
-        Starts of absolute paths that exist on build machines only.
+        Starts of absolute paths that exist only on build machines.
     build_path_examples
         How many paths a finding shows.
     runtimes
@@ -86,7 +86,7 @@ class Parameters(Data, frozen=True):
 
 
 class Policy(Data, frozen=True):
-    """What counts how much. The file may leave out what the policy that it `extends` says."""
+    """The severity of each rule and its parameters. A file may leave out what the policy that it `extends` has."""
 
     name: _Text
     summary: _Text
@@ -113,7 +113,7 @@ class NameSet:
         self._pattern = re.compile("|".join(rest).encode("utf-8", "surrogateescape")) if rest else None
 
     def __contains__(self, name: bytes) -> bool:
-        """Whether one of the globs matches a name."""
+        """Tell whether one of the globs matches a name."""
         return (
             name in self._exact
             or name.startswith(self._prefixes)
@@ -150,7 +150,7 @@ def load_policy(name_or_path: str) -> Policy:
 
 
 def check_rule(rule: str, where: object) -> None:
-    """Do nothing for the id of a rule, else raise a `ConfigError` that names the nearest."""
+    """Raise a `ConfigError` that names the nearest rule if there is no rule with this id."""
     if rule not in RULES:
         raise ConfigError(f"unknown rule {rule!r}", where=where, hint=nearest(rule, list(RULES)))
 

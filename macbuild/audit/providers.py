@@ -1,8 +1,7 @@
-"""Libraries outside of the tree: what they offer to an artifact, and which packages bring them."""
+"""Libraries outside the tree: what they offer to an artifact, and which packages bring them."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,15 +10,15 @@ from pathlib import Path
 
 from macbuild.audit.memory import Memory, known_exports
 from macbuild.errors import MachOError, UsageError
-from macbuild.files import os_errors
+from macbuild.files import files_below, os_errors
 from macbuild.macho.constants import LC
-from macbuild.macho.file import is_macho, open_macho
+from macbuild.macho.file import ParsedFile, is_macho, read_macho
 from macbuild.macho.tbd import MAX_TEXT, Stub, read_stubs
 from macbuild.target import pack_version
 
 __all__ = ["Provider", "Providers", "required_folders"]
 
-_SUFFIXES = (".dylib", ".so", ".tbd")
+_SUFFIXES = frozenset({".dylib", ".so", ".tbd"})
 _MAX_METADATA = 1 << 20  # bytes
 
 
@@ -27,7 +26,7 @@ _MAX_METADATA = 1 << 20  # bytes
 class Provider:
     """One architecture of a library: its install name, compatibility version (packed) and what it re-exports.
 
-    `stub` is there if it was read from a stub.
+    It was read from `origin`, a parsed dylib or a stub.
     """
 
     path: Path
@@ -35,16 +34,16 @@ class Provider:
     arch: str
     compatibility: int
     reexports: tuple[str, ...]
-    stub: Stub | None = None
+    origin: ParsedFile | Stub
 
 
 class Providers:
-    """Libraries that are at hand, by install name and architecture; of equal ones the first counts.
+    """Libraries that are available, by install name and architecture; the first of equal ones counts.
 
     Parameters
     ----------
     paths
-        Dylibs, stubs (`.tbd`) or folders with such files; other files in a folder are passed over.
+        Dylibs, stubs (`.tbd`) or folders with such files; other files in a folder are skipped.
     memory
         Where to find and keep what dylibs export.
 
@@ -54,7 +53,7 @@ class Providers:
         If there is nothing at a path.
     MachOError
         If a dylib or stub is malformed.
-    StoreError
+    FileError
         If a folder or stub cannot be read.
     """
 
@@ -77,7 +76,7 @@ class Providers:
         return next((self._found[found, arch] for found in _names(name) if (found, arch) in self._found), None)
 
     def offers(self, provider: Provider) -> frozenset[bytes] | None:
-        """Return the names that a library and those that it re-exports offer; None if one of them is not at hand."""
+        """Return the names that a library and those that it re-exports offer; None if one of them is not available."""
         key = (provider.name, provider.arch)
         if key not in self._offers:
             self._offers[key] = self._all(provider)
@@ -102,9 +101,9 @@ class Providers:
 
 def _own(provider: Provider, memory: Memory | None) -> frozenset[bytes]:
     """Return the names that a library exports itself."""
-    if provider.stub is not None:
-        return frozenset(name.encode("utf-8", "surrogateescape") for name in provider.stub.symbols)
-    with open_macho(provider.path) as file:
+    if isinstance(provider.origin, Stub):
+        return frozenset(name.encode("utf-8", "surrogateescape") for name in provider.origin.symbols)
+    with provider.origin.open() as file:
         image = next(image for image in file.images if image.arch == provider.arch)
         return known_exports(image, memory).names
 
@@ -118,21 +117,19 @@ def _files(path: Path) -> Iterator[Path]:
         yield path
     elif path.is_dir():
         with os_errors(path):
-            for folder, folders, names in os.walk(path):
-                folders.sort()
-                for file in (Path(folder, name) for name in sorted(names) if name.endswith(_SUFFIXES)):
-                    if file.is_file() and (file.suffix == ".tbd" or is_macho(file)):
-                        yield file
+            for file in files_below(path):
+                if file.suffix in _SUFFIXES and file.is_file() and (file.suffix == ".tbd" or is_macho(file)):
+                    yield file
     else:
-        raise UsageError("there is no such file or folder, which shall provide symbols", where=path)
+        raise UsageError("there is no such file or folder to provide symbols", where=path)
 
 
 def _dylibs(path: Path) -> Iterator[Provider]:
-    with open_macho(path) as file:
-        for image in file.images:
-            if image.id is not None:
-                reexports = tuple(dylib.name for dylib in image.dylibs if dylib.cmd == LC.REEXPORT_DYLIB)
-                yield Provider(path, image.id.name, image.arch, image.id.compatibility_version, reexports)
+    file = read_macho(path)
+    for image in file.images:
+        if image.id is not None:
+            reexports = tuple(dylib.name for dylib in image.dylibs if dylib.cmd == LC.REEXPORT_DYLIB)
+            yield Provider(path, image.id.name, image.arch, image.id.compatibility_version, reexports, file)
 
 
 def _stubs(path: Path) -> Iterator[Provider]:
@@ -146,16 +143,16 @@ def _stubs(path: Path) -> Iterator[Provider]:
 
 
 def required_folders(root: Path, requirements: Sequence[str] = ()) -> frozenset[str]:
-    """Return the normalized names of the distributions that a wheel needs, which are those of their folders as a rule.
+    """Return the normalized names of the distributions that a wheel needs, usually also the names of their folders.
 
     Parameters
     ----------
     root
-        An unpacked wheel or a stage of one; in `<name>.dist-info/METADATA` there it says what it requires.
+        An unpacked wheel or a stage of one; its `<name>.dist-info/METADATA` says what it requires.
     requirements
         Further requirements, as in `Requires-Dist`, for a stage that has no metadata yet.
 
-    What a wheel requires for an extra only does not count, and a line that is no requirement neither.
+    A requirement of an extra does not count, nor does a line that is not a requirement.
     """
     lines = list(requirements)
     for path in sorted(root.glob("*.dist-info/METADATA")):
@@ -167,8 +164,8 @@ def required_folders(root: Path, requirements: Sequence[str] = ()) -> frozenset[
 
 
 def _required(line: str) -> str | None:
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - few trees are wheels
-    from packaging.utils import canonicalize_name  # noqa: PLC0415
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
 
     try:
         requirement = Requirement(line)

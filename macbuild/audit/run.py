@@ -1,4 +1,4 @@
-"""Audit a tree, a file or an archive: read it, ask every rule, weigh the answers by the policy."""
+"""Audit a tree, a file or an archive: read it, apply every rule, and weigh the findings by the policy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from macbuild.audit.context import Claim, Context, Hit
-from macbuild.audit.graph import External, build_graph
+from macbuild.audit.context import AuditContext, ContextClaim, Hit
+from macbuild.audit.graph import ExternalImage, build_graph
 from macbuild.audit.memory import Memory
-from macbuild.audit.model import Exempted, Exemption, ExportRule, Finding, Report, Severity
+from macbuild.audit.model import AuditReport, Exempted, Exemption, ExportRule, Finding, Severity
 from macbuild.audit.policy import Policy, check_rule
 from macbuild.audit.providers import Providers, required_folders
 from macbuild.audit.rules import CHECKS
-from macbuild.audit.tree import Tree, scan
+from macbuild.audit.tree import AuditedTree, scan
 from macbuild.errors import ArchiveError, UsageError
 from macbuild.macho.file import is_macho
 from macbuild.target import format_version, pack_version
@@ -43,7 +43,7 @@ def audit_tree(
     providers: Sequence[Path] = (),
     requirements: Sequence[str] = (),
     memory: Memory | None = None,
-) -> Report:
+) -> AuditReport:
     """Audit everything below a folder.
 
     Parameters
@@ -53,36 +53,36 @@ def audit_tree(
     policy
         From `load_policy`.
     archs
-        Thin architectures that each Mach-O file must have, no more and no less; None asks that all have the same.
+        Thin architectures that each Mach-O file must have, no more and no less; None requires that all have the same.
     exemptions
-        Findings that are accepted, added to those of the policy.
+        Accepted findings, in addition to those of the policy.
     exports
-        What files may export, by a glob on the path or on the file name.
+        Rules on exports, by a glob on the path or on the file name.
     minimum_macos
-        The macOS that every slice must run on, as `14.0`; None asks nothing.
+        The macOS that every slice must run on, such as `14.0`; None requires nothing.
     verify_signatures
-        Whether to compute the page hashes of signatures; that there is one is looked at anyhow.
+        True to compute the page hashes of signatures; that there is a signature is always checked.
     providers
-        Dylibs, stubs (`.tbd`) or folders with such files. What the artifact takes from other packages is checked
-        against those of the same install name.
+        Dylibs, stubs (`.tbd`) or folders with such files. Symbols that the artifact takes from other packages are
+        checked against those of the same install name.
     requirements
-        Other distributions that are required, as in `Requires-Dist`, beside what metadata of a wheel in the tree says.
-        A dependency that an rpath leads to in the top-level folder of such a distribution is provided by it.
+        Other required distributions, as in `Requires-Dist`, in addition to those in the metadata of a wheel in the
+        tree. A dependency that an rpath finds in the top-level folder of such a distribution is provided by it.
     memory
-        Where to find and keep what takes long to read, so that files that were audited before cost little.
+        Where facts that take long to read are kept, so that files that were audited before cost little.
 
     Raises
     ------
     UsageError
-        If `root` is no folder, or there is no such provider.
+        If `root` is not a folder, or a provider does not exist.
     MachOError
         If a provider is malformed.
-    StoreError
+    FileError
         If something in it cannot be read.
     """
     if not root.is_dir():
         raise UsageError("is not a folder", where=root)
-    claim = _explicit(archs, minimum_macos, Claim())
+    claim = _explicit(archs, minimum_macos, ContextClaim())
     terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers, memory), tuple(requirements))
     return _judge(str(root), scan(root, policy.parameters, verify_signatures=verify_signatures, memory=memory), terms)
 
@@ -97,21 +97,21 @@ def audit_path(
     minimum_macos: str | None = None,
     verify_signatures: bool = True,
     providers: Sequence[Path] = (),
-) -> Report:
+) -> AuditReport:
     """Audit a Mach-O file, a folder, a tarball or a wheel; archives are unpacked into a private temporary folder.
 
-    What an archive claims by its file name (`-macos-arm64.tar.gz`, a platform tag as `macosx_14_0_arm64`) is what it is
-    measured by, unless `archs` or `minimum_macos` say otherwise. The other parameters are those of `audit_tree`.
+    An archive is measured by the claim of its file name (`-macos-arm64.tar.gz`, a platform tag such as
+    `macosx_14_0_arm64`), unless `archs` or `minimum_macos` is given. The other parameters are those of `audit_tree`.
 
     Raises
     ------
     UsageError
-        If there is nothing at `path`, or it is none of these, or there is no such provider.
+        If `path` does not exist or is none of these, or a provider does not exist.
     MachOError
         If a provider is malformed.
     ArchiveError
         If the archive is damaged or hostile.
-    StoreError
+    FileError
         If something cannot be read.
     """
     claim = _explicit(archs, minimum_macos, claim_of(path.name))
@@ -126,7 +126,7 @@ def audit_path(
         real = path.resolve()
         root = Path(real.anchor)
         base = real.parent.relative_to(root).as_posix()
-        tree = Tree(root, policy.parameters, "" if base == "." else base, verify_signatures)
+        tree = AuditedTree(root, policy.parameters, "" if base == "." else base, verify_signatures)
         tree.add(real.relative_to(root).as_posix())
     else:
         raise UsageError("is neither a Mach-O file, a folder, a .tar.gz nor a .whl", where=path)
@@ -135,18 +135,18 @@ def audit_path(
 
 @dataclass(frozen=True)
 class _Terms:
-    """What a tree is measured by, beside itself."""
+    """Everything that a tree is measured by."""
 
     policy: Policy
-    claim: Claim
+    claim: ContextClaim
     exemptions: tuple[Exemption, ...]
     exports: Mapping[str, ExportRule]
     providers: Providers
     requirements: tuple[str, ...] = ()
 
 
-def _judge_archive(path: Path, terms: _Terms, *, verify_signatures: bool) -> Report:
-    from macbuild.fetch.unpack import unpack  # noqa: PLC0415 - archive formats, which recipes and folders do not need
+def _judge_archive(path: Path, terms: _Terms, *, verify_signatures: bool) -> AuditReport:
+    from macbuild.source.archive.unpack import unpack
 
     with tempfile.TemporaryDirectory(prefix="macbuild-audit-") as folder:
         root = Path(folder, "content")
@@ -157,8 +157,8 @@ def _judge_archive(path: Path, terms: _Terms, *, verify_signatures: bool) -> Rep
         return _judge(str(path), scan(root, terms.policy.parameters, verify_signatures=verify_signatures), terms)
 
 
-def claim_of(name: str) -> Claim:
-    """Return what an artifact claims by its file name; nothing for names that follow no convention.
+def claim_of(name: str) -> ContextClaim:
+    """Return the claim of an artifact's file name, an empty one if the name follows no convention.
 
     Raises
     ------
@@ -167,10 +167,10 @@ def claim_of(name: str) -> Claim:
     """
     match = _TARBALL.fullmatch(name)
     if match:
-        return Claim(_slices(match[1]))
+        return ContextClaim(_slices(match[1]))
     if not name.endswith(".whl"):
-        return Claim()
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415 - for wheels only
+        return ContextClaim()
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     try:
         tags = parse_wheel_filename(name)[3]
@@ -185,27 +185,29 @@ def claim_of(name: str) -> Claim:
         for arch in _slices(found[3]):
             lowest = max(tagged, _ARM_MINIMUM) if arch == "arm64" else tagged
             minimum[arch] = min(lowest, minimum.get(arch, lowest))
-    return Claim(frozenset(minimum) or None, minimum, by_tag=True)
+    return ContextClaim(frozenset(minimum) or None, minimum, by_tag=True)
 
 
 def _slices(arch: str) -> frozenset[str]:
     return _THIN if arch == "universal2" else frozenset({"x86_64" if arch == "intel" else arch})
 
 
-def _explicit(archs: frozenset[str] | None, minimum_macos: str | None, claim: Claim) -> Claim:
+def _explicit(archs: frozenset[str] | None, minimum_macos: str | None, claim: ContextClaim) -> ContextClaim:
     wanted = claim.archs if archs is None else archs
     if minimum_macos is None:
-        return Claim(wanted, claim.minimum, claim.by_tag)
+        return ContextClaim(wanted, claim.minimum, claim.by_tag)
     packed = pack_version(minimum_macos)
     names = wanted or {"arm64", "arm64e", "x86_64"}
-    return Claim(wanted, {arch: max(packed, _ARM_MINIMUM) if arch != "x86_64" else packed for arch in names})
+    return ContextClaim(wanted, {arch: max(packed, _ARM_MINIMUM) if arch != "x86_64" else packed for arch in names})
 
 
-def _judge(path: str, tree: Tree, terms: _Terms) -> Report:
+def _judge(path: str, tree: AuditedTree, terms: _Terms) -> AuditReport:
     policy = terms.policy
-    external = External(tuple(policy.parameters.external), required_folders(tree.root / tree.base, terms.requirements))
+    external = ExternalImage(
+        tuple(policy.parameters.external), required_folders(tree.root / tree.base, terms.requirements)
+    )
     graph = build_graph(tree, external)
-    context = Context(tree, graph, terms.claim, policy.parameters, terms.exports, terms.providers)
+    context = AuditContext(tree, graph, terms.claim, policy.parameters, terms.exports, terms.providers)
     accepted = [*terms.exemptions, *policy.exemptions]
     for entry in accepted:
         check_rule(entry.rule, f"exemption for {entry.file}")
@@ -221,7 +223,7 @@ def _judge(path: str, tree: Tree, terms: _Terms) -> Report:
         else:
             exempted.append(Exempted(finding, reason))
     minima = [entry.build.minos for entry in context.linked() if entry.build is not None]
-    return Report(
+    return AuditReport(
         path=path,
         policy=policy.name,
         findings=tuple(sorted(findings, key=_order)),
@@ -232,11 +234,11 @@ def _judge(path: str, tree: Tree, terms: _Terms) -> Report:
     )
 
 
-def _weigh(hit: Hit, tree: Tree, policy: Policy) -> Finding | None:
+def _weigh(hit: Hit, tree: AuditedTree, policy: Policy) -> Finding | None:
     level = policy.level(hit.rule)
     if level is None:
         return None
-    return Finding(hit.rule, level, _printable(tree.label(hit.path)), hit.slice, _short(hit.message), _short(hit.mend))
+    return Finding(hit.rule, level, _printable(tree.label(hit.path)), hit.slice, _short(hit.message), _short(hit.hint))
 
 
 def _short(text: str) -> str:

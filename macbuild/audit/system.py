@@ -1,4 +1,4 @@
-"""The libraries that macOS provides and an artifact may lean on, read from `system.toml`."""
+"""The libraries of macOS that an artifact may depend on, read from `system.toml`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from macbuild.data import Data, load_toml
 from macbuild.errors import ConfigError
 from macbuild.target import pack_version
 
-__all__ = ["SystemLibrary", "find_system_library", "is_system_path"]
-
-_PREFIXES = ("/usr/lib/", "/System/Library/")
+__all__ = ["SystemLibrary", "find_system_library"]
 
 
 class SystemLibrary(Data, frozen=True):
     """A library of macOS.
 
-    `path` is the install name, or a glob on it. `since` is the first macOS that has it, where that matters;
-    `compatibility` the greatest compatibility version that an SDK has given it.
+    `path` is the install name, or a glob on it. `since` is the first macOS that has it, if that matters;
+    `compatibility` the greatest compatibility version that it has in an SDK.
     """
 
     path: str
@@ -37,19 +35,14 @@ class SystemLibrary(Data, frozen=True):
         return None if self.compatibility is None else pack_version(self.compatibility)
 
 
-class _Table(Data, frozen=True):
+class _SystemTable(Data, frozen=True):
     library: list[SystemLibrary]
 
 
 @cache
 def _libraries() -> tuple[dict[str, SystemLibrary], tuple[SystemLibrary, ...]]:
-    table = load_toml(Path(__file__).parent / "system.toml", _Table, ConfigError).library
+    table = load_toml(Path(__file__).parent / "system.toml", _SystemTable, ConfigError).library
     return {library.path: library for library in table}, tuple(entry for entry in table if "*" in entry.path)
-
-
-def is_system_path(name: str) -> bool:
-    """Whether a dependency is looked for in the folders that belong to macOS."""
-    return name.startswith(_PREFIXES)
 
 
 def find_system_library(name: str) -> SystemLibrary | None:

@@ -1,4 +1,4 @@
-"""What the rules look at: the files of a tree and the facts of each slice, every Mach-O file opened once."""
+"""Read the files of a tree and the facts of each slice, which the rules check; every Mach-O file is parsed once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from macbuild.audit.attributes import is_quarantined
-from macbuild.audit.memory import Contents, Memory, contents_key, known_contents, known_exports, remember_contents
+from macbuild.audit.memory import Memory, SymbolSummary, contents_key, known_contents, known_exports, remember_contents
 from macbuild.audit.policy import Parameters
 from macbuild.errors import MachOError, SignatureError
-from macbuild.files import os_errors
+from macbuild.files import os_errors, walk
 from macbuild.macho.constants import FileType, HeaderFlag
 from macbuild.macho.file import has_macho_magic, is_macho, open_macho
 from macbuild.macho.image import BuildVersion, Dylib, Image
 from macbuild.macho.symbols import Exports, Import, defined_names, read_imports
 from macbuild.macho.verify import verify_image
 
-__all__ = ["Entry", "MachO", "Slice", "Tree", "Where", "scan"]
+__all__ = ["AuditedFile", "AuditedSlice", "AuditedTree", "MachO", "Where", "scan"]
 
 Where: TypeAlias = Literal["inside", "outside", "missing"]
 
@@ -35,8 +35,8 @@ _LINKED = frozenset({FileType.EXECUTE, FileType.DYLIB, FileType.BUNDLE})
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A file, folder, link or other thing in the tree. `target` is what a link says, `mode` the bits of `st_mode`."""
+class AuditedFile:
+    """A file, folder, link or other thing in the tree. `target` is the text of a link, `mode` the bits of `st_mode`."""
 
     path: str
     mode: int
@@ -45,10 +45,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """The facts of one architecture of a Mach-O file. `path` is where it lies in the tree.
+class AuditedSlice:
+    """The facts of one architecture of a Mach-O file. `path` is relative to the tree.
 
-    `signature` is what is wrong with it, None if nothing; `markers` are the symbols of runtimes that it defines.
+    `signature` is the fault of its signature, None if there is none; `markers` are the runtime symbols that it defines.
     """
 
     path: str
@@ -70,25 +70,25 @@ class Slice:
 
     @property
     def folder(self) -> str:
-        """The folder that `@loader_path` stands for."""
+        """The folder that `@loader_path` means."""
         return posixpath.dirname(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class MachO:
-    """A Mach-O file of the tree: its slices, or why it cannot be read."""
+    """A Mach-O file of the tree: its slices, or the reason why it cannot be read."""
 
     path: str
-    slices: tuple[Slice, ...]
+    slices: tuple[AuditedSlice, ...]
     error: str | None = None
 
-    def slice(self, arch: str) -> Slice | None:
+    def slice(self, arch: str) -> AuditedSlice | None:
         """Return the slice of an architecture."""
         return next((entry for entry in self.slices if entry.arch == arch), None)
 
 
 @dataclass
-class Tree:
+class AuditedTree:
     """A folder under audit.
 
     Parameters
@@ -96,13 +96,13 @@ class Tree:
     root
         The folder; paths are relative to it, with slashes.
     parameters
-        Those of the policy: they say which marker symbols and which strings to look for.
+        Those of the policy, which name the marker symbols and the strings to look for.
     base
-        What findings show paths relative to: a folder inside `root`.
+        The folder inside `root` that paths in findings are relative to.
     verify_signatures
-        Whether to compute the hashes of signatures.
+        True to compute the hashes of signatures.
     memory
-        Where to find and keep what takes long to read.
+        Where facts that take long to read are kept.
     """
 
     root: Path
@@ -110,7 +110,7 @@ class Tree:
     base: str = ""
     verify_signatures: bool = True
     memory: Memory | None = None
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, AuditedFile] = field(default_factory=dict)
     machos: dict[str, MachO] = field(default_factory=dict)
     archives: list[str] = field(default_factory=list)
     _others: dict[str, MachO | None] = field(default_factory=dict)
@@ -120,13 +120,13 @@ class Tree:
         """Return a path as findings show it."""
         return posixpath.relpath(path, self.base) if self.base else path
 
-    def slices(self) -> Iterator[Slice]:
-        """Give every slice that is under audit."""
+    def slices(self) -> Iterator[AuditedSlice]:
+        """Yield every slice that is under audit."""
         for macho in self.machos.values():
             yield from macho.slices
 
     def macho(self, path: str) -> MachO | None:
-        """Return a Mach-O file by its place, one that is not under audit but that others lead to included."""
+        """Return a Mach-O file by its path, also one that is not under audit but that others lead to."""
         found = self.machos.get(path)
         if found is None and path not in self.entries:
             if path not in self._others:
@@ -141,13 +141,13 @@ class Tree:
         Parameters
         ----------
         path
-            Relative to the tree, with `..` where it likes.
+            Relative to the tree; `..` may be anywhere in it.
 
         Returns
         -------
         tuple[Where, str]
-            Where it leads: to something inside the tree and its real path, out of the tree and where it leaves it, or
-            to nothing and where it ends.
+            Inside the tree and the real path, outside and the place where the path leaves the tree, or missing and the
+            place where the path ends.
         """
         known = self._resolved.get(path)
         if known is None:
@@ -170,7 +170,7 @@ class Tree:
             here = "/".join([*done, part])
             try:
                 mode = os.lstat(self.root / here).st_mode
-                target = os.readlink(self.root / here) if stat.S_ISLNK(mode) else None  # noqa: PTH115 - plain text
+                target = os.readlink(self.root / here) if stat.S_ISLNK(mode) else None
             except (OSError, ValueError):
                 return "missing", here
             if target is None:
@@ -193,12 +193,12 @@ class Tree:
         except MachOError as error:
             return MachO(path, (), error.message)
 
-    def _facts(self, path: str, image: Image, *, audited: bool) -> Slice:
+    def _facts(self, path: str, image: Image, *, audited: bool) -> AuditedSlice:
         if len(image.dylibs) > _MAX_DYLIBS or len(image.rpaths) > _MAX_RPATHS:
-            raise MachOError(f"{len(image.dylibs)} dependencies and {len(image.rpaths)} rpaths are beyond reason")
+            raise MachOError(f"{len(image.dylibs)} dependencies and {len(image.rpaths)} rpaths are too many")
         exports, imports = known_exports(image, self.memory), read_imports(image)
         contents = self._contents(image, audited=audited)
-        return Slice(
+        return AuditedSlice(
             path=path,
             arch=image.arch,
             kind=image.kind,
@@ -217,8 +217,8 @@ class Tree:
             signature=contents.signature,
         )
 
-    def _contents(self, image: Image, *, audited: bool) -> Contents:
-        """Return what a look at all bytes of an image tells; what is not under audit is asked for markers only."""
+    def _contents(self, image: Image, *, audited: bool) -> SymbolSummary:
+        """Return the facts that need all bytes of an image; of a file that is not under audit, only the markers."""
         markers = sorted({name for runtime in self.parameters.runtimes for name in runtime.defines})
         prefixes = self.parameters.build_paths if audited else []
         verified = image.signature_range is not None and audited and self.verify_signatures
@@ -232,12 +232,12 @@ class Tree:
         return contents
 
     def add(self, path: str) -> None:
-        """Take a file, folder or link into the audit; a Mach-O file is opened and read."""
+        """Add a file, folder or link to the audit; a Mach-O file is opened and read."""
         place = self.root / path
         with os_errors(place):
             mode = place.lstat().st_mode
-            target = os.readlink(place) if stat.S_ISLNK(mode) else None  # noqa: PTH115 - plain text
-        self.entries[path] = Entry(path, mode, target, is_quarantined(place))
+            target = os.readlink(place) if stat.S_ISLNK(mode) else None
+        self.entries[path] = AuditedFile(path, mode, target, is_quarantined(place))
         if not stat.S_ISREG(mode) or posixpath.basename(path).startswith("._"):
             return
         with os_errors(place):
@@ -252,32 +252,20 @@ class Tree:
                 self.machos[path] = macho
 
 
-def scan(root: Path, parameters: Parameters, *, verify_signatures: bool = True, memory: Memory | None = None) -> Tree:
+def scan(
+    root: Path, parameters: Parameters, *, verify_signatures: bool = True, memory: Memory | None = None
+) -> AuditedTree:
     """Read everything below a folder, links not followed.
 
     Raises
     ------
-    StoreError
+    FileError
         If a folder or file cannot be read.
     """
-    tree = Tree(root, parameters, verify_signatures=verify_signatures, memory=memory)
-    with os_errors(root):
-        names = sorted(_walk(root, ""))
-    for name in names:
+    tree = AuditedTree(root, parameters, verify_signatures=verify_signatures, memory=memory)
+    for name in sorted(entry.path for entry in walk(root)):
         tree.add(name)
     return tree
-
-
-def _walk(folder: Path, prefix: str) -> Iterator[str]:
-    todo = [(folder, prefix)]
-    while todo:
-        place, start = todo.pop()
-        with os.scandir(place) as found:
-            for entry in found:
-                path = f"{start}{entry.name}"
-                yield path
-                if entry.is_dir(follow_symlinks=False):
-                    todo.append((place / entry.name, f"{path}/"))
 
 
 def _head(path: Path, size: int) -> bytes:
@@ -285,10 +273,10 @@ def _head(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
-def _look(image: Image, markers: list[str], prefixes: list[str], *, verified: bool) -> Contents:
+def _look(image: Image, markers: list[str], prefixes: list[str], *, verified: bool) -> SymbolSummary:
     defined = defined_names(image, [name.encode() for name in markers])
     paths = _build_paths(image, prefixes) if prefixes else ()
-    return Contents(tuple(sorted(defined)), paths, _verify(image) if verified else None)
+    return SymbolSummary(tuple(sorted(defined)), paths, _verify(image) if verified else None)
 
 
 def _verify(image: Image) -> str | None:

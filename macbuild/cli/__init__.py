@@ -1,1 +1,1 @@
-"""The command line: it parses, calls and shows, and decides nothing."""
+"""Parse the command line, call the commands and show their results; decide nothing."""

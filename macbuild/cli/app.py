@@ -1,20 +1,28 @@
-"""The command line: all commands, and the one place where an error becomes a message and an exit code."""
+"""Run a command line: find the command, and turn what ends it into an exit code."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Annotated
 
 import typer
 
 import macbuild
-from macbuild.cli.options import INTERRUPTED
-from macbuild.cli.session import show_error
+from macbuild.cli.messages import say, show_error
+from macbuild.cli.options import COMMANDS
+from macbuild.cli.plain import read_words
+from macbuild.cli.session import CommandEndedError
 from macbuild.errors import MacbuildError, UsageError
 
-__all__ = ["application", "run"]
+__all__ = ["INTERRUPTED", "application", "run"]
+
+INTERRUPTED = 130
+"""Exit code after an interrupt: 128 and the number of SIGINT, as shells have it."""
+_RESUME = "interrupted; run the same command again to continue"
 
 # Typer carries its own copy of Click, so its public BadParameter is the way to the class of all usage errors.
 _CommandLineError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -52,11 +60,33 @@ def application(first: str = "") -> typer.Typer:
 
 def _main(
     *,
-    version: bool = typer.Option(default=False, help="Show the version and exit."),
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(f"macbuild {macbuild.__version__}")
         raise typer.Exit
+
+
+def _exit_code(
+    error: MacbuildError | KeyboardInterrupt, *, color: str = "auto", log_format: str = "text", quiet: bool = False
+) -> int:
+    """Tell what ended a command and return its exit code: that of the error's class, or 130 after an interrupt.
+
+    Parameters
+    ----------
+    error
+        What ended it.
+    color, log_format
+        The settings of these names.
+    quiet
+        Say nothing about an interrupt.
+    """
+    if isinstance(error, MacbuildError):
+        show_error(error, color=color, log_format=log_format)
+        return error.exit_code
+    if not quiet:
+        say(_RESUME, log_format)
+    return INTERRUPTED
 
 
 def _show_usage_error(error: Exception) -> None:
@@ -67,22 +97,40 @@ def _show_usage_error(error: Exception) -> None:
         show_error(UsageError(message[:1].lower() + message[1:], hint="see: macbuild --help"))
 
 
+def _run_plain(app: typer.Typer, arguments: Sequence[str]) -> int | None:
+    """Run a command whose words are plain and return its exit code, None if Typer must read them."""
+    group = next((group for group in app.registered_groups if [group.name] == list(arguments[:1])), None)
+    owner = app if group is None else group.typer_instance
+    first = 0 if group is None else 1
+    function = COMMANDS.get((id(owner), "".join(arguments[first : first + 1])))
+    values = None if function is None else read_words(inspect.signature(function), arguments[first + 1 :])
+    if function is None or values is None:
+        return None
+    try:
+        function(**values)
+    except typer.Exit as ended:
+        return ended.exit_code
+    return 0
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code: 0, that of the error's class, or 130 after an interrupt."""
     try:
         app = application(next(iter(arguments), ""))
-        code = app(list(arguments), standalone_mode=False, prog_name="macbuild")
-    except MacbuildError as error:
-        show_error(error)
-        return error.exit_code
+        code = _run_plain(app, arguments)
+        if code is None:
+            code = app(list(arguments), standalone_mode=False, prog_name="macbuild")
+    except CommandEndedError as ended:
+        return _exit_code(ended.error, color=ended.color, log_format=ended.log_format, quiet=ended.quiet)
+    except (MacbuildError, KeyboardInterrupt) as error:
+        return _exit_code(error)
     except _CommandLineError as error:
         _show_usage_error(error)
         return UsageError.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("interrupted; run the same command again to go on\n")
-        return INTERRUPTED
+    except typer.Abort:
+        return _exit_code(KeyboardInterrupt())
     except BrokenPipeError:
-        # The reader of our output is gone; what is still buffered must not fail a second time at exit.
+        # The reader of our output is gone; what is still buffered must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0

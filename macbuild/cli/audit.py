@@ -1,4 +1,4 @@
-"""The audit command: hold a file, folder, tarball or wheel against a policy."""
+"""`macbuild audit`: check a file, folder, tarball or wheel against a policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from macbuild.audit.model import Report, Severity
+from macbuild.audit.model import AuditReport, Severity
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.errors import AuditError
@@ -30,12 +30,15 @@ def _audit(
     *,
     provider: Annotated[
         list[Path] | None,
-        typer.Option("--provider", help="A dylib, a .tbd or a folder of them that it will be loaded with; repeatable."),
+        typer.Option("--provider", help="A dylib or .tbd that it is loaded with, or a folder of them. Repeatable."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
-    """Audit Mach-O files: architecture, minimum macOS, rpaths, dependencies, symbols, signatures."""
-    from macbuild.audit import audit_path, load_policy  # noqa: PLC0415 - other commands start without
+    """Check files, folders, tarballs or wheels against a policy.
+
+    The rules cover architecture, minimum macOS, rpaths, dependencies, symbols and signatures.
+    """
+    from macbuild.audit import audit_path, load_policy
 
     report = audit_path(path, load_policy(session.settings.policy), providers=provider or ())
     if json:
@@ -48,8 +51,8 @@ def _audit(
         )
 
 
-def _print(session: Session, report: Report) -> None:
-    from rich.text import Text  # noqa: PLC0415 - JSON needs none
+def _print(session: Session, report: AuditReport) -> None:
+    from rich.text import Text
 
     for finding in report.findings:
         if finding.severity is Severity.INFO and session.verbosity < 1:
@@ -58,7 +61,7 @@ def _print(session: Session, report: Report) -> None:
         place = f"{finding.file} ({finding.slice})" if finding.slice else finding.file
         line.append(f" {finding.rule}: {place}: {finding.message}", style="default")
         session.out.print(line, soft_wrap=True)
-        session.out.print(f"    mend: {finding.mend}", soft_wrap=True, markup=False)
+        session.out.print(f"    hint: {finding.hint}", soft_wrap=True, markup=False)
     for entry in report.exempted:
         found = entry.finding
         session.out.print(f"exempt {found.rule}: {found.file}: {entry.reason}", soft_wrap=True, markup=False)

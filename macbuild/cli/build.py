@@ -1,4 +1,4 @@
-"""Commands that plan and build: all, build, plan, graph."""
+"""`macbuild all`, `build`, `plan` and `graph`: show what would run, and build."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import typer
 from macbuild.cli import show
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
+from macbuild.commands.build import BuildResult, build
 from macbuild.errors import MacbuildError
 from macbuild.files import os_errors
-from macbuild.make import Result, make
-from macbuild.plan import Plan
+from macbuild.plan.model import Plan
 
 __all__ = ["register"]
 
@@ -27,7 +27,7 @@ Components = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
-Report = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page about the run.")]
+Report = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML page about the run.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 def _all(session: Session, *, dry_run: DryRun = False, json: Json = False, report: Report = None) -> None:
     """Build all components and put their artifacts into dist/."""
-    _make(session, [], dry_run=dry_run, json=json, report=report)
+    _run_build(session, [], dry_run=dry_run, json=json, report=report)
 
 
 def _build(
@@ -48,12 +48,12 @@ def _build(
     components: Annotated[list[str], typer.Argument(metavar="NAME[@VERSION]...", help="Components to build.")],
     *,
     dry_run: DryRun = False,
-    no_pack: Annotated[bool, typer.Option("--no-pack", help="Stop at the stages and say where they are.")] = False,
+    no_pack: Annotated[bool, typer.Option("--no-pack", help="Make no packages; say where the stages are.")] = False,
     json: Json = False,
     report: Report = None,
 ) -> None:
     """Build some components and put their artifacts into dist/."""
-    _make(session, components, dry_run=dry_run, json=json, report=report, pack=not no_pack)
+    _run_build(session, components, dry_run=dry_run, json=json, report=report, pack=not no_pack)
 
 
 def _plan(session: Session, components: Components = None, *, json: Json = False) -> None:
@@ -84,35 +84,32 @@ def _show_plan(session: Session, plan: Plan, *, json: bool) -> None:
         show.plan_table(session, plan)
 
 
-def _make(
+def _run_build(
     session: Session, components: list[str], *, dry_run: bool, json: bool, report: Path | None, pack: bool = True
 ) -> None:
     if dry_run:
         _show_plan(session, _planned(session, components, pack=pack), json=json)
         return
-    from macbuild.cli.progress import Recorder, subscribe  # noqa: PLC0415 - a dry run needs neither
+    from macbuild.cli.progress import Recorder, subscribe
 
     recorder = Recorder()
     with subscribe(session, recorder) as emit:
-        result = make(session.project, components, emit, pack=pack)
+        result = build(session.project, components, emit, pack=pack)
     if json:
         session.print_json(show.result_data(result))
     else:
-        show.result_table(session, result)
+        show.result_table(session, result, paths=bool(components))
     _summarize(result)
     if report is not None:
-        from macbuild.report import write_report  # noqa: PLC0415 - only on request
+        from macbuild.cli.report import write_report
 
         write_report(report, result, recorder.steps)
     _finish(session, result)
 
 
-def _finish(session: Session, result: Result) -> None:
+def _finish(session: Session, result: BuildResult) -> None:
     """Say what failed or was left out, and raise the first failure."""
-    for remark in result.plan.remarks:
-        session.say(remark)
-    for component, error in result.unreachable.items():
-        session.say(f"left out: {component}: {error}")
+    show.say_what_is_missing(session, result.plan, result.unreachable)
     if not result.failed:
         return
     first, *others = result.failed.values()
@@ -121,7 +118,7 @@ def _finish(session: Session, result: Result) -> None:
     raise first
 
 
-def _summarize(result: Result) -> None:
+def _summarize(result: BuildResult) -> None:
     """Add the table to the summary of a GitHub job, if this is one."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:

@@ -1,4 +1,4 @@
-"""The cache commands: where the store is, what is in it, and how to make it smaller."""
+"""`macbuild cache`: show where the store is and what is in it, and make it smaller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from macbuild.cli.session import Session
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Look at the store and make it smaller.", no_args_is_help=True)
+app = typer.Typer(help="List the results in the store, or remove them.", no_args_is_help=True)
 
 
 def _dir(session: Session) -> None:
@@ -21,7 +21,7 @@ def _dir(session: Session) -> None:
 
 
 def _list(session: Session, *, json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False) -> None:
-    """List results, the one used longest ago first."""
+    """List results, least recently used first."""
     entries = session.project.store.entries()
     if json:
         rows = [
@@ -39,9 +39,9 @@ def _list(session: Session, *, json: Annotated[bool, typer.Option("--json", help
 def _prune(
     session: Session,
     *,
-    days: Annotated[float, typer.Option("--days", min=0, help="Remove what was not used for so long.")] = 30,
+    days: Annotated[float, typer.Option("--days", min=0, help="Remove what was not used for this many days.")] = 30,
 ) -> None:
-    """Remove results that were not used for some days, and leftovers of killed runs."""
+    """Remove results that were not used lately, and leftovers of killed runs."""
     store = session.project.store
     store.prepare()
     with store.in_use(alone=True):

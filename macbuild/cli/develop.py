@@ -1,4 +1,4 @@
-"""Commands of who works on a component: test it on the machine at hand, look into its build folder."""
+"""`macbuild test` and `macbuild shell`: test a component on this machine, and work in its build folder."""
 
 from __future__ import annotations
 
@@ -24,14 +24,23 @@ def register(app: typer.Typer) -> None:
 def _test(
     session: Session,
     component: Annotated[str, typer.Argument(metavar="NAME", help="Component to test.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- PYTEST...]", help="For pytest.")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- PYTEST...]", help="Arguments for pytest.")
+    ] = None,
     *,
-    sanitize: Annotated[str, typer.Option(metavar="LIST", help="Sanitizers, as address,undefined.")] = "",
-    server: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A folder with bin/tritonserver.")] = None,
+    sanitize: Annotated[
+        str, typer.Option(metavar="LIST", help="Sanitizers to build with, such as address,undefined.")
+    ] = "",
+    server: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder with bin/tritonserver, to test in that server.")
+    ] = None,
 ) -> None:
-    """Build a component for this machine and run its tests, in a real server if it is a backend."""
-    from macbuild.cli.progress import subscribe  # noqa: PLC0415 - other commands start without
-    from macbuild.hosttest import prepare_tests  # noqa: PLC0415
+    """Build a component for this machine and run its tests.
+
+    The tests of a backend run in a real server.
+    """
+    from macbuild.cli.progress import subscribe
+    from macbuild.commands.test import prepare_tests
 
     with subscribe(session) as emit:
         suites = prepare_tests(
@@ -43,14 +52,18 @@ def _test(
 
 def _shell(
     session: Session,
-    component: Annotated[str, typer.Argument(metavar="NAME", help="Component whose build to look into.")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Run it, not a shell.")] = None,
+    component: Annotated[str, typer.Argument(metavar="NAME", help="Component whose build folder to enter.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Command to run instead of a shell.")
+    ] = None,
 ) -> None:
-    """Open a shell in a component's build folder, with the compilers and variables of its build."""
-    from macbuild.cli.progress import subscribe  # noqa: PLC0415 - other commands start without
-    from macbuild.compile import enter  # noqa: PLC0415
-    from macbuild.make import make_needs  # noqa: PLC0415
+    """Open a shell in the build folder of a component.
+
+    It has the compilers and the variables of the build.
+    """
+    from macbuild.cli.progress import subscribe
+    from macbuild.commands.shell import build_needs, run_in_build_folder
 
     with subscribe(session) as emit:
-        spec, stages = make_needs(session.project, component, emit)
-    raise typer.Exit(enter(spec, stages, session.project.context(emit), words or []))
+        spec, stages = build_needs(session.project, component, emit)
+    raise typer.Exit(run_in_build_folder(spec, stages, session.project.context(emit), words or []))

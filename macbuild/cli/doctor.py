@@ -1,4 +1,4 @@
-"""The doctor command: what is there, what is needed, the command that mends it."""
+"""`macbuild doctor`: check this machine, or check that the edits fit upstream."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from macbuild.cli.session import Session
 from macbuild.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
-    from macbuild.upstream import Look
+    from macbuild.commands.check_edits import ComponentCheck
 
 __all__ = ["register"]
 
-_WORDS = {"applied": "needed", "already-applied": "applied", "not-needed": "not needed any more"}
+_WORDS = {"applied": "needed", "already-applied": "applied", "not-needed": "no longer needed"}
 
 
 def register(app: typer.Typer) -> None:
@@ -27,56 +27,57 @@ def register(app: typer.Typer) -> None:
 def _doctor(
     session: Session,
     *,
-    upstream: Annotated[bool, typer.Option("--upstream", help="Look whether our edits fit upstream's files.")] = False,
+    upstream: Annotated[bool, typer.Option("--upstream", help="Check that the edits fit upstream's files.")] = False,
     version: Annotated[
         str | None,
-        typer.Option("--version", metavar="VERSION", help="Which release of upstream (default: the newest)."),
+        typer.Option("--version", metavar="VERSION", help="Release of upstream (default: the newest)."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """Look whether this machine has what macbuild needs, or whether our edits fit upstream's sources.
+    """Check that this machine has what macbuild needs.
 
-    With --upstream only the files that the edits touch are fetched, and nothing is built. It ends with exit code 21 if
-    an edit is ambiguous or missing, and with 8 if a component's files cannot be had.
+    With --upstream, check that the edits fit upstream's sources. Only the files that the edits touch are fetched, and
+    nothing is built. The exit code is 21 if an edit is ambiguous or missing, and 8 if a component's files are not
+    available.
     """
     if upstream:
         _upstream(session, version, json=json)
         return
     if version is not None:
-        raise UsageError("goes with --upstream only", where="--version")
-    from macbuild.doctor import examine  # noqa: PLC0415 - other commands start without
+        raise UsageError("requires --upstream", where="--version")
+    from macbuild.commands.doctor import check_machine
 
-    checks = list(examine(session.project))
+    checks = list(check_machine(session.project))
     if json:
         session.print_json({"version": 1, "checks": [dataclasses.asdict(check) for check in checks]})
     else:
         for check in checks:
             mark = "ok" if check.ok else "MISSING" if check.needed else "absent"
-            typer.echo(f"{mark:8} {check.name:8} {check.found}")
-            if not check.ok and check.mend:
-                typer.echo(f"{'':17} mend: {check.mend}")
+            typer.echo(f"{mark:8} {check.name:9} {check.found}")
+            if not check.ok and check.hint:
+                typer.echo(f"{'':18} hint: {check.hint}")
     bad = [check.name for check in checks if check.needed and not check.ok]
     if bad:
         raise ToolError(f"missing: {', '.join(bad)}", hint="see the lines above")
 
 
 def _upstream(session: Session, version: str | None, *, json: bool) -> None:
-    from macbuild.cli.progress import subscribe  # noqa: PLC0415 - other commands start without
-    from macbuild.upstream import look_upstream, verdict  # noqa: PLC0415
+    from macbuild.cli.progress import subscribe
+    from macbuild.commands.check_edits import check_upstream, error_of
 
     with subscribe(session) as emit:
-        looks = look_upstream(session.project, version, emit)
+        checks = check_upstream(session.project, version, emit)
     if json:
-        session.print_json({"version": 1, "components": [_facts(look) for look in looks]})
+        session.print_json({"version": 1, "components": [_facts(check) for check in checks]})
     else:
-        for look in looks:
-            _print(look)
-    error = verdict(looks)
+        for check in checks:
+            _print(check)
+    error = error_of(checks)
     if error is not None:
         raise error
 
 
-def _facts(look: Look) -> dict[str, object]:
+def _facts(check: ComponentCheck) -> dict[str, object]:
     rows = [
         {
             "name": report.edit.name,
@@ -86,18 +87,18 @@ def _facts(look: Look) -> dict[str, object]:
             "lines": list(report.lines),
             "near": list(report.near),
         }
-        for report in look.reports
+        for report in check.reports
     ]
-    facts = {"component": look.component, "version": look.version, "source": look.source, "pinned": look.pinned}
-    return {**facts, "problem": str(look.problem) if look.problem else None, "edits": rows}
+    facts = {"component": check.component, "version": check.version, "source": check.source, "pinned": check.pinned}
+    return {**facts, "problem": str(check.problem) if check.problem else None, "edits": rows}
 
 
-def _print(look: Look) -> None:
-    typer.echo(f"{look.component} {look.version}: {look.source}{'' if look.pinned else ', not pinned'}")
-    if look.problem:
-        typer.echo(f"  cannot be looked at: {look.problem}")
-    for report in look.reports:
+def _print(check: ComponentCheck) -> None:
+    typer.echo(f"{check.component} {check.version}: {check.source}{'' if check.pinned else ', not pinned'}")
+    if check.problem:
+        typer.echo(f"  not checked: {check.problem}")
+    for report in check.reports:
         state = _WORDS.get(report.state, report.state.upper())
         typer.echo(f"  {state:19} {report.edit.name} ({report.edit.file}): {report.message}")
         for line in report.near:
-            typer.echo(f"{'':22}like it: {line}")
+            typer.echo(f"{'':22}similar: {line}")

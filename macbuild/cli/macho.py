@@ -1,4 +1,4 @@
-"""`macbuild macho`: show, edit, sign, verify, merge and thin Mach-O files, and lend our tools to other programs."""
+"""`macbuild macho`: show, edit, sign, verify, merge and thin Mach-O files, and offer stand-ins for Apple's tools."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ app = typer.Typer(no_args_is_help=True, help="Show, edit, sign, verify, merge an
 
 _Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Mach-O files, thin or universal.")]
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="Mach-O file, thin or universal.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, by macho.schema.json.")]
+_Json = Annotated[bool, typer.Option("--json", help="Write JSON, as described by macho.schema.json.")]
 _Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there and leave FILE as it is.")
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write; FILE stays as it is.")
 ]
 
 
 @command(app, "show")
 def show(session: Session, files: _Files, *, json: _Json = False) -> None:
-    """Show what the headers and the signature of files say, slice by slice. Nothing is verified."""
-    from macbuild.macho.file import open_macho  # noqa: PLC0415 - see above
+    """Show headers and signatures, slice by slice. Nothing is verified."""
+    from macbuild.macho.file import open_macho
 
     reports: list[dict[str, Any]] = []
     for path in files:
@@ -54,11 +54,11 @@ def show(session: Session, files: _Files, *, json: _Json = False) -> None:
 
 @command(app, "verify")
 def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
-    """Verify the signature of every slice: each page, each sealed part, each length.
+    """Verify the signature of every slice: each page, sealed part and length.
 
-    Stops with exit code 13 at the first thing that does not match.
+    Stops with exit code 13 at the first mismatch.
     """
-    from macbuild.macho.verify import verify_file  # noqa: PLC0415 - see above
+    from macbuild.macho.verify import verify_file
 
     reports: list[dict[str, Any]] = []
     for path in files:
@@ -78,32 +78,34 @@ _Change = Annotated[
 ]
 _Remove = Annotated[list[str] | None, typer.Option("--remove", metavar="NAME", help="Remove a dependency; repeatable.")]
 _Weaken = Annotated[
-    list[str] | None, typer.Option("--weaken", metavar="NAME", help="Let a dependency be missing; repeatable.")
+    list[str] | None, typer.Option("--weaken", metavar="NAME", help="Allow a dependency to be missing; repeatable.")
 ]
 _AddRpath = Annotated[
     list[str] | None, typer.Option("--add-rpath", metavar="PATH", help="Add an rpath at the end; repeatable.")
 ]
 _DeleteRpath = Annotated[
     list[str] | None,
-    typer.Option("--delete-rpath", metavar="PATH", help="Delete an rpath wherever it stands; repeatable."),
+    typer.Option("--delete-rpath", metavar="PATH", help="Delete all occurrences of an rpath; repeatable."),
 ]
 _ReplaceRpath = Annotated[
     list[str] | None, typer.Option("--replace-rpath", metavar="OLD NEW", help="Replace an rpath; repeatable.")
 ]
 _SetRpaths = Annotated[
     list[str] | None,
-    typer.Option("--set-rpaths", metavar="PATH", help="The only rpaths from now on, in order; repeatable."),
+    typer.Option("--set-rpaths", metavar="PATH", help="Replace all rpaths by these, in order; repeatable."),
 ]
 _Arch = Annotated[list[str] | None, typer.Option("--arch", metavar="ARCH", help="Edit this slice only; repeatable.")]
-_Deduplicate = Annotated[bool, typer.Option("--deduplicate-rpaths", help="Keep only the first of equal rpaths.")]
+_Deduplicate = Annotated[
+    bool, typer.Option("--deduplicate-rpaths", help="Keep only the first of several equal rpaths.")
+]
 _Minimum = Annotated[str | None, typer.Option("--minimum-macos", metavar="X.Y", help="Set the minimum macOS.")]
 _Strip = Annotated[bool, typer.Option("--strip-signature", help="Remove the code signature.")]
 
 
 class _PairCommand(TyperCommand):
-    """A command whose options `--change` and `--replace-rpath` take two words each, which Typer cannot repeat."""
+    """Parse `--change` and `--replace-rpath`, which take two words each and which Typer cannot repeat."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer has a Click of its own
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         joined: list[str] = []
         rest = list(args)
         while rest:
@@ -113,7 +115,7 @@ class _PairCommand(TyperCommand):
                 break
             if word in {"--change", "--replace-rpath"}:
                 if len(rest) < 2:
-                    raise UsageError("needs two words, the old and the new one", where=word)
+                    raise UsageError("takes two words, the old and the new one", where=word)
                 joined.append(_SEPARATOR.join((rest.pop(0), rest.pop(0))))
         return super().parse_args(ctx, [*joined, *rest])
 
@@ -137,12 +139,12 @@ def edit(
     arch: _Arch = None,
     output: _Output = None,
 ) -> None:
-    """Edit install names, rpaths, minimum macOS or signature, all in one pass; a signature stays valid.
+    """Edit install names, rpaths, minimum macOS or signature in one pass.
 
-    The file is replaced by a new one, never written in place.
+    A valid signature stays valid. The file is replaced by a new one, never written in place.
     """
-    from macbuild.macho.edit import Edits, edit_file  # noqa: PLC0415 - see above
-    from macbuild.target import pack_version  # noqa: PLC0415 - see above
+    from macbuild.macho.edit import Edits, edit_file
+    from macbuild.target import pack_version
 
     edits = Edits(
         id=new_id,
@@ -160,7 +162,7 @@ def edit(
     if edits == Edits():
         raise UsageError("nothing to change", where=file, hint="macbuild macho edit --help lists the edits")
     changed = edit_file(file, edits, output=output, archs=frozenset(arch) if arch else None)
-    session.say(f"{_plain(str(output or file))}: {'edited' if changed else 'already so, nothing changed'}")
+    session.say(f"{_plain(str(output or file))}: {'edited' if changed else 'nothing to change'}")
 
 
 @command(app, "sign")
@@ -174,9 +176,7 @@ def sign(
             "--identifier", metavar="NAME", help="Signing identifier (default: the old one, else from the file name)."
         ),
     ] = None,
-    runtime: Annotated[
-        bool, typer.Option("--runtime", help="Ask for the hardened runtime, and no other flag.")
-    ] = False,
+    runtime: Annotated[bool, typer.Option("--runtime", help="Set the hardened runtime flag, and no other.")] = False,
     entitlements: Annotated[
         Path | None,
         typer.Option("--entitlements", metavar="FILE", help="Entitlements, an XML property list; empty removes them."),
@@ -185,15 +185,15 @@ def sign(
         bool,
         typer.Option(
             "--preserve/--no-preserve",
-            help="Keep identifier, flags, entitlements and requirements of the old signature, or forget them.",
+            help="Keep identifier, flags, entitlements and requirements of the old signature, or drop them.",
         ),
     ] = True,
     output: _Output = None,
 ) -> None:
     """Sign every slice ad hoc. The file is replaced by a new one, never written in place."""
-    from macbuild.files import os_errors  # noqa: PLC0415 - see above
-    from macbuild.macho.codesign import CodeFlag  # noqa: PLC0415 - see above
-    from macbuild.macho.sign import SignOptions, sign_file  # noqa: PLC0415 - see above
+    from macbuild.files import os_errors
+    from macbuild.macho.codesign import CodeFlag
+    from macbuild.macho.sign import SignOptions, sign_file
 
     plist = None
     if entitlements is not None:
@@ -216,8 +216,8 @@ def merge(
     *,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The universal file to write.")],
 ) -> None:
-    """Merge files into a universal one. Slices are copied as they are, so their signatures stay valid."""
-    from macbuild.macho.fat import merge as merge_files  # noqa: PLC0415 - see above
+    """Merge files into a universal one; signatures of the slices stay valid."""
+    from macbuild.macho.fat import merge as merge_files
 
     merge_files(inputs, output)
     session.say(f"{_plain(str(output))}: merged from {len(inputs)} files")
@@ -231,8 +231,8 @@ def thin(
     *,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The thin file to write.")],
 ) -> None:
-    """Take one slice out of a universal file."""
-    from macbuild.macho.fat import thin as thin_file  # noqa: PLC0415 - see above
+    """Extract one slice of a universal file."""
+    from macbuild.macho.fat import thin as thin_file
 
     thin_file(file, arch, output)
     session.say(f"{_plain(str(output))}: {arch} of {_plain(str(file))}")
@@ -240,11 +240,13 @@ def thin(
 
 @command(app, "path")
 def path(session: Session) -> None:
-    """Print a folder that holds our tools under the names codesign, install_name_tool, lipo and otool.
+    """Print a folder with stand-ins for codesign, install_name_tool, lipo and otool.
 
-    Programs that call Apple's tools run on Linux with it: PATH="$(macbuild macho path):$PATH" delocate-wheel x.whl
+    With it on the PATH, programs that call Apple's tools run on Linux:
+
+    PATH="$(macbuild macho path):$PATH" delocate-wheel x.whl
     """
-    from macbuild.cli.toolpath import tool_folder  # noqa: PLC0415 - see above
+    from macbuild.macho.tools.path import tool_folder
 
     typer.echo(str(tool_folder(session.project.store.root / "tools")))
 
@@ -258,9 +260,9 @@ def _pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:
 
 
 def _image_facts(image: Image) -> dict[str, Any]:
-    from macbuild.macho.constants import Platform  # noqa: PLC0415 - see above
-    from macbuild.macho.verify import read_signature  # noqa: PLC0415 - see above
-    from macbuild.target import format_version  # noqa: PLC0415 - see above
+    from macbuild.macho.constants import Platform
+    from macbuild.macho.verify import read_signature
+    from macbuild.target import format_version
 
     build = image.build_version
     platforms = {int(platform): platform.name.lower() for platform in Platform}
@@ -281,8 +283,8 @@ def _image_facts(image: Image) -> dict[str, Any]:
 
 
 def _dylib_facts(dylib: Dylib) -> dict[str, Any]:
-    from macbuild.macho.constants import LC  # noqa: PLC0415 - see above
-    from macbuild.target import format_version  # noqa: PLC0415 - see above
+    from macbuild.macho.constants import LC
+    from macbuild.target import format_version
 
     kinds = {LC.ID_DYLIB: "id", LC.LOAD_DYLIB: "load", LC.LOAD_WEAK_DYLIB: "weak", LC.REEXPORT_DYLIB: "reexport"}
     kinds |= {LC.LAZY_LOAD_DYLIB: "lazy", LC.LOAD_UPWARD_DYLIB: "upward"}
@@ -344,5 +346,5 @@ def _print_lines(lines: Iterator[str] | Sequence[str]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Write what a terminal would obey, or could not show, as an escape: names in a file may be hostile."""
+    """Escape what a terminal would obey or could not show: names in a file may be hostile."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,4 +1,4 @@
-"""`macbuild patch`: check, apply, take back, explain and write the edits of foreign sources."""
+"""`macbuild patch`: check, apply, revert, explain and write edits of foreign sources."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from macbuild.cli.session import Session
 from macbuild.errors import PatchError, UsageError
 
 if TYPE_CHECKING:
-    from macbuild.patching import Edit, EditFile, Record, Report
+    from macbuild.source.patch import Edit, EditFile, EditReport, Record
 
 __all__ = ["app"]
 
 REPORT_VERSION = 1
 
-app = typer.Typer(no_args_is_help=True, help="Edits of foreign sources, as data: check, apply, revert, explain, new.")
+app = typer.Typer(no_args_is_help=True, help="Check, apply, revert, explain and write edits of foreign sources.")
 
 _Edits = Annotated[
     str, typer.Argument(metavar="EDITS", help="A component in patches/, a folder of edit files, or one such file.")
@@ -26,18 +26,18 @@ _Edits = Annotated[
 _Tree = Annotated[Path, typer.Argument(metavar="TREE", help="The sources, unpacked.")]
 _Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 _Platform = Annotated[
-    str, typer.Option("--platform", metavar="NAME", help="What is built for: macos, or linux for this machine.")
+    str, typer.Option("--platform", metavar="NAME", help="Platform to build for: macos, or linux for this machine.")
 ]
 
 
 @command(app, "check", ("recipes",))
 def check(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform = "macos", json: _Json = False) -> None:
-    """Say of each edit what applying it would do. Nothing is written.
+    """Show what applying each edit would do. Nothing is written.
 
-    Ends with exit code 21 if one is ambiguous or missing.
+    The exit code is 21 if an edit is ambiguous or missing.
     """
-    from macbuild.patching import check_edits  # noqa: PLC0415 - `macbuild --help` needs it not
-    from macbuild.patching.apply import failure  # noqa: PLC0415 - as above
+    from macbuild.source.patch import check_edits
+    from macbuild.source.patch.apply import failure
 
     reports = check_edits(tree, _load(session, edits), platform)
     if json:
@@ -51,8 +51,11 @@ def check(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform =
 
 @command(app, "apply", ("recipes",))
 def apply(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform = "macos", json: _Json = False) -> None:
-    """Apply all edits, or none if one is ambiguous or missing; .macbuild-edits.json in TREE tells what was done."""
-    from macbuild.patching import apply_edits, check_edits  # noqa: PLC0415 - as above
+    """Apply all edits, or none if one is ambiguous or missing.
+
+    The file .macbuild-edits.json in TREE records what was done.
+    """
+    from macbuild.source.patch import apply_edits, check_edits
 
     files = _load(session, edits)
     reports = check_edits(tree, files, platform)
@@ -69,8 +72,8 @@ def apply(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform =
 
 @command(app, "revert")
 def revert(session: Session, tree: _Tree, *, json: _Json = False) -> None:
-    """Give every file of TREE the bytes it had before its first edit; refused if one was changed since."""
-    from macbuild.patching import revert_edits  # noqa: PLC0415 - as above
+    """Restore every edited file of TREE; refused if one was changed since."""
+    from macbuild.source.patch import revert_edits
 
     record = revert_edits(tree)
     if json:
@@ -78,21 +81,26 @@ def revert(session: Session, tree: _Tree, *, json: _Json = False) -> None:
         return
     for file in record.files:
         typer.echo(file.path)
-    session.say(f"{tree}: {len(record.files)} files as they were before")
+    session.say(f"{tree}: {len(record.files)} files restored")
 
 
 @command(app, "explain", ("recipes",))
 def explain(
     session: Session,
     edits: _Edits,
-    tree: Annotated[Path | None, typer.Argument(metavar="[TREE]", help="Sources to say the state in.")] = None,
+    tree: Annotated[
+        Path | None, typer.Argument(metavar="[TREE]", help="Sources to show the state of the edits in.")
+    ] = None,
     *,
     platform: _Platform = "macos",
     json: _Json = False,
 ) -> None:
-    """Say of each edit what it does, why, for whom and with what it was compared; with TREE also its state there."""
-    from macbuild.patching import check_edits  # noqa: PLC0415 - as above
-    from macbuild.patching.model import wanted_on  # noqa: PLC0415 - as above
+    """Show what each edit does and why, for which platform, and when it was checked.
+
+    With TREE, show also the state of the edit there.
+    """
+    from macbuild.source.patch import check_edits
+    from macbuild.source.patch.model import wanted_on
 
     files = _load(session, edits)
     wanted_on(files, platform)
@@ -112,39 +120,42 @@ def explain(
 @command(app, "new")
 def new(
     session: Session,
-    component: Annotated[str, typer.Argument(metavar="COMPONENT", help="The folder in patches/ that it belongs to.")],
+    component: Annotated[
+        str,
+        typer.Argument(metavar="COMPONENT", help="Component that it belongs to: the name of its folder in patches/."),
+    ],
     tree: Annotated[Path, typer.Argument(metavar="TREE", help="The changed sources.")],
     *,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the edit.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, in a sentence.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, in one sentence.")],
     version: Annotated[str, typer.Option("--version", metavar="NAME", help="Branch, tag or commit of the sources.")],
     against: Annotated[
-        Path | None, typer.Option("--against", metavar="FOLDER", help="The sources unchanged (default: git's HEAD).")
+        Path | None, typer.Option("--against", metavar="FOLDER", help="The unchanged sources (default: git's HEAD).")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write, instead of standard output.")
     ] = None,
 ) -> None:
-    """Write the edits that say what was changed in TREE: for each change the shortest anchor that finds its place.
+    """Write edits for what was changed in TREE.
 
-    The anchor is all that they hold of the original.
+    Each change gets the shortest anchor that finds its place. The anchor is all that an edit holds of the original.
     """
-    import datetime as dt  # noqa: PLC0415 - as above
+    import datetime as dt
 
-    from macbuild.files import atomic_path  # noqa: PLC0415 - as above
-    from macbuild.patching.model import Check  # noqa: PLC0415 - as above
-    from macbuild.patching.new import changed_files, make_edits, to_toml  # noqa: PLC0415 - as above
+    from macbuild.files import atomic_path
+    from macbuild.source.patch.model import EditCheck
+    from macbuild.source.patch.new import changed_files, make_edits, to_toml
 
     files = changed_files(tree, against)
     day = dt.datetime.now(dt.timezone.utc).date().isoformat()
     text = to_toml(
-        make_edits(files, component, name, reason, Check(version=version, file=component, date=day, how="read"))
+        make_edits(files, component, name, reason, EditCheck(version=version, file=component, date=day, how="read"))
     )
     if output is None:
         typer.echo(text, nl=False)
         return
     if output.exists():
-        raise UsageError("exists already", where=output, hint="choose another name, or remove it")
+        raise UsageError("already exists", where=output, hint="choose another name, or remove it")
     with atomic_path(output) as path:
         path.write_text(text, "utf-8")
     session.say(f"{output}: edits of {len(files)} files")
@@ -153,14 +164,14 @@ def new(
 @command(app, "schema")
 def schema(session: Session) -> None:
     """Print the JSON schema of edit files, for editors."""
-    from macbuild.schema import edits_schema  # noqa: PLC0415 - as above
+    from macbuild.recipe.schema import edits_schema
 
     session.print_json(edits_schema())
 
 
 def _load(session: Session, edits: str) -> list[EditFile]:
-    from macbuild.data import nearest  # noqa: PLC0415 - as above
-    from macbuild.patching import load_edits  # noqa: PLC0415 - as above
+    from macbuild.errors import nearest
+    from macbuild.source.patch import load_edits
 
     if "/" in edits or edits.endswith(".toml") or edits in {".", ".."}:
         return load_edits(Path(edits))
@@ -168,23 +179,23 @@ def _load(session: Session, edits: str) -> list[EditFile]:
     if not (folder / edits).is_dir():
         known = sorted(entry.name for entry in folder.glob("*") if entry.is_dir())
         raise PatchError(
-            f"there are no edits of {edits!r}", where=folder, hint=nearest(edits, known) if known else None
+            f"there are no edits for {edits!r}", where=folder, hint=nearest(edits, known) if known else None
         )
     return load_edits(folder / edits)
 
 
-def _state_facts(report: Report | None) -> dict[str, Any]:
+def _state_facts(report: EditReport | None) -> dict[str, Any]:
     if report is None:
         return {}
     return {"state": report.state, "message": report.message, "lines": list(report.lines), "near": list(report.near)}
 
 
-def _report_facts(report: Report) -> dict[str, Any]:
+def _report_facts(report: EditReport) -> dict[str, Any]:
     return {"name": report.edit.name, "file": report.edit.file, **_state_facts(report)}
 
 
 def _edit_facts(edit: Edit) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415 - as above
+    import msgspec
 
     facts: dict[str, Any] = msgspec.to_builtins(edit)
     return {**facts, "platform": edit.platform, "matches": edit.matches}
@@ -199,20 +210,20 @@ def _edit_lines(edit: Edit) -> list[str]:
     lines += [f"  after: {edit.after}"] if edit.after else []
     lines += [f"  until: {edit.until}"] if edit.until else []
     lines += [f"  text:   {text}"] if text else []
-    lines += [f"  not needed any more if: {edit.gone}"] if edit.gone else []
-    words: dict[Literal["read", "facts"], str] = {"read": "read", "facts": "known by a description only"}
+    lines += [f"  no longer needed if: {edit.gone}"] if edit.gone else []
+    words: dict[Literal["read", "facts"], str] = {"read": "read", "facts": "known only from a description"}
     for entry in edit.checked:
         found = f"; {entry.found}" if entry.found else ""
         lines.append(f"  checked: {entry.date}, {entry.file} at {entry.version}, {words[entry.how]}{found}")
     return lines
 
 
-def _print_report(report: Report, applied: str, margin: str = "") -> None:
+def _print_report(report: EditReport, applied: str, margin: str = "") -> None:
     state = applied if report.state == "applied" else report.state.replace("-", " ")
     place = "" if margin else f"{report.edit.name} ({report.edit.file}): "
     typer.echo(f"{margin}{place}{state}: {report.message}")
     for line in report.near:
-        typer.echo(f"    like it: {line}")
+        typer.echo(f"    similar: {line}")
 
 
 def _file_facts(record: Record) -> list[dict[str, str]]:

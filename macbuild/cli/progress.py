@@ -1,4 +1,4 @@
-"""Subscribers of events: live bars on a terminal, plain lines elsewhere, JSON lines on request."""
+"""Show events: live bars on a terminal, plain lines elsewhere, JSON lines on request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from macbuild.cli.session import Session, log_line
+from macbuild.cli.messages import log_line
+from macbuild.cli.session import Session
 from macbuild.events import Emit, Event, Note, Progress, StepFinished, StepStarted
 
 if TYPE_CHECKING:
@@ -22,23 +23,20 @@ _LEVELS = {"debug": 1, "info": 0, "warning": -1}
 
 
 class Recorder:
-    """Keeps the ends of steps, for the table and the report."""
+    """Keep the ends of steps, for the report."""
 
     def __init__(self) -> None:
         self.steps: list[StepFinished] = []
-        self.notes: list[Note] = []
 
     def __call__(self, event: Event) -> None:
-        """Take an event."""
+        """Record an event."""
         if isinstance(event, StepFinished):
             self.steps.append(event)
-        elif isinstance(event, Note):
-            self.notes.append(event)
 
 
 @contextmanager
 def subscribe(session: Session, *others: Emit) -> Iterator[Emit]:
-    """Yield a function that shows events as the session asks for, and hands them to others."""
+    """Yield a function that shows events in the form that the settings ask for and passes them on to others."""
     lock = threading.Lock()
     with _view(session) as show:
 
@@ -86,7 +84,7 @@ def _line(event: Event) -> str | None:
 
 
 class _Plain:
-    """A line per event."""
+    """Write a line per event."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -105,10 +103,10 @@ class _Plain:
 
 
 class _Live:
-    """A bar for each running step, and a line for each that ended."""
+    """Show a bar for each running step, and a line for each that ended."""
 
     def __init__(self, session: Session) -> None:
-        from rich.progress import (  # noqa: PLC0415 - only on a terminal
+        from rich.progress import (
             BarColumn,
             DownloadColumn,
             SpinnerColumn,
@@ -117,8 +115,8 @@ class _Live:
             TimeElapsedColumn,
             TransferSpeedColumn,
         )
-        from rich.progress import Progress as Bars  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
+        from rich.progress import Progress as Bars
+        from rich.text import Text
 
         class Amount(DownloadColumn):
             """Bytes, or a plain count for a task that counts."""

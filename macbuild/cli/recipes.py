@@ -1,7 +1,8 @@
-"""The recipes commands: which there are, what one says, whether all are sound."""
+"""`macbuild recipes`: list recipes, show one, check all, and print their schema."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import msgspec
@@ -9,12 +10,14 @@ import typer
 
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
-from macbuild.data import nearest
-from macbuild.errors import MacbuildError, PlanError, RecipeError
+from macbuild.cli.tables import terminal_width
+from macbuild.errors import MacbuildError, PlanError, RecipeError, nearest
+from macbuild.events import counted
+from macbuild.recipe.model import Recipe
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Look at recipes and check them.", no_args_is_help=True)
+app = typer.Typer(help="List, show and check recipes.", no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
@@ -36,8 +39,27 @@ def _list(session: Session, *, json: Json = False) -> None:
         session.print_json({"version": 1, "recipes": rows})
         return
     for name, recipe in recipes.items():
-        typer.echo(f"{name}: {recipe.summary}")
-        typer.echo(f"  {recipe.choices()}")
+        typer.echo(f"{name}: {_releases(recipe)}")
+        for line in textwrap.wrap(recipe.summary, terminal_width() - 2):
+            typer.echo(f"  {line}")
+
+
+def _releases(recipe: Recipe) -> str:
+    """Return the versions of a component, each with a note if it does not have both architectures."""
+    texts = []
+    for release in recipe.releases:
+        archs = [arch for arch in ("arm64", "x86_64") if release.slice(arch)]
+        note = (
+            ""
+            if len(archs) > 1
+            else f" ({archs[0]} only)"
+            if archs
+            else " (for tests on Linux)"
+            if release.linux_x86_64
+            else " (source only)"
+        )
+        texts.append(release.version + note)
+    return ", ".join(texts)
 
 
 def _show(session: Session, name: str, *, json: Json = False) -> None:
@@ -49,42 +71,44 @@ def _show(session: Session, name: str, *, json: Json = False) -> None:
     if json:
         session.print_json({"version": 1, "recipe": msgspec.to_builtins(recipe)})
         return
-    from macbuild.lock import source_refs  # noqa: PLC0415 - other commands start without
+    from macbuild.recipe.lock import source_refs
 
     lock = session.project.lock
     typer.echo(f"{recipe.name}: {recipe.summary}\n{recipe.homepage}, {recipe.license}")
     for ref, candidate in source_refs(recipe):
         pin = lock.pin(ref)
-        state = f"{pin.file}, {pin.size} bytes, sha256 {pin.sha256}" if pin else "not pinned, never used"
+        state = f"{pin.file}, {pin.size} bytes\n    sha256 {pin.sha256}" if pin else "not pinned, so never used"
         typer.echo(f"{ref.version} {ref.arch} {ref.source}: {candidate.fetch.describe()}\n    {state}")
 
 
 def _lint(session: Session) -> None:
-    """Check every recipe, and that each of its releases has a pinned source; report all that is wrong."""
-    from macbuild.lock import drift, load_lock  # noqa: PLC0415 - other commands start without
-    from macbuild.recipe import load_recipe  # noqa: PLC0415
+    """Check every recipe, and that each release has a pinned source."""
+    from macbuild.recipe.lint import repetitions
+    from macbuild.recipe.load import load_recipe, recipe_paths
+    from macbuild.recipe.lock import drift, load_lock
 
     folder = session.project.recipes_folder
     errors: list[MacbuildError] = []
     recipes = {}
-    for path in sorted(folder.glob("*/recipe.toml")):
+    for path in recipe_paths(folder):
         try:
             recipes[path.parent.name] = load_recipe(path)
         except RecipeError as error:
             errors.append(error)
     lines = [str(error) + (f" ({error.hint})" if error.hint else "") for error in errors]
     if not errors:
+        lines += [line for path in recipe_paths(folder) for line in repetitions(path, recipes)]
         lines += drift(recipes, load_lock(session.project.lock_path))
     for line in lines:
         typer.echo(line)
     if lines:
-        raise RecipeError(f"{len(lines)} problems", where=folder)
-    session.say(f"{len(recipes)} recipes are sound")
+        raise RecipeError(counted(len(lines), "problem"), where=folder)
+    session.say(f"{counted(len(recipes), 'recipe')} checked, no problems")
 
 
 def _schema(session: Session) -> None:
     """Print the JSON schema of recipe.toml, for editors."""
-    from macbuild.schema import recipe_schema  # noqa: PLC0415 - other commands start without
+    from macbuild.recipe.schema import recipe_schema
 
     session.print_json(recipe_schema())
 

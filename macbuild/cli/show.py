@@ -1,16 +1,28 @@
-"""Plans and results as tables, JSON, graphs and Markdown."""
+"""Show plans and results as tables, JSON, graphs and Markdown."""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from macbuild.cli.session import Session
-from macbuild.data import nearest
-from macbuild.errors import UsageError
-from macbuild.make import Made, Result
-from macbuild.plan import Plan, Step
+from macbuild.cli.tables import aligned, grouped, terminal_width
+from macbuild.commands.build import BuildResult
+from macbuild.commands.publish import PublishedArtifact
+from macbuild.errors import LockError, MacbuildError, UnreachableError, UsageError, nearest
+from macbuild.plan.model import BuildSpec, FixSpec, Plan, Step
 
-__all__ = ["graph", "markdown", "plan_data", "plan_table", "result_data", "result_table"]
+__all__ = [
+    "graph",
+    "markdown",
+    "plan_data",
+    "plan_table",
+    "result_data",
+    "result_table",
+    "say_what_is_missing",
+]
 
 VERSION = 1
 
@@ -46,22 +58,38 @@ def plan_data(plan: Plan) -> dict[str, Any]:
 
 
 def plan_table(session: Session, plan: Plan) -> None:
-    """Print a plan for a person."""
-    from rich.table import Table  # noqa: PLC0415 - JSON needs no table
-
+    """Print a plan for a person: a line per step, grouped by component where the terminal is narrow."""
     needed = {step.id for step in plan.needed()}
-    table = Table(box=None, pad_edge=False)
-    for column in ("STEP", "KEY", "STATE", "WHY"):
-        table.add_column(column, overflow="fold")
-    for step in plan.steps.values():
-        table.add_row(step.id, step.key[:12], _state(step, needed), step.reason)
-    session.out.print(table)
-    for remark in plan.remarks:
-        session.say(remark)
-    for refusal in plan.refused:
-        session.say(f"left out: {refusal.component}: {refusal.error}")
+    if plan.steps:
+        rows = [(step.id, step.key[:12], _state(step, needed), step.reason) for step in plan.steps.values()]
+        lines = aligned([("STEP", "KEY", "STATE", "WHY"), *rows])
+        if max(map(len, lines)) > terminal_width():
+            details = [(name.rpartition("/")[2], *others) for name, *others in rows]
+            lines = grouped([name.rpartition("/")[0] for name, *_ in rows], details)
+        _print_lines(lines)
+    say_what_is_missing(session, plan, {refusal.component: refusal.error for refusal in plan.refused})
     if not needed:
         session.say("Nothing to do: every result is in the store.")
+
+
+def say_what_is_missing(session: Session, plan: Plan, left_out: Mapping[str, MacbuildError]) -> None:
+    """Say in one line each what is built in part, and which components are left out; `-v` gives the whole reason."""
+    whole = session.verbosity > 0
+    for remark in plan.remarks:
+        session.say(remark if whole else remark.partition(": ")[0])
+    for component, error in left_out.items():
+        session.say(f"left out: {component}: {error if whole else _short_reason(error)}")
+    if (plan.remarks or left_out) and not whole:
+        session.say("(-v says why in full)")
+
+
+def _short_reason(error: MacbuildError) -> str:
+    """Return why a component is left out and what to do, for one line of 80 characters."""
+    if isinstance(error, LockError):
+        return "no source is pinned; to pin one, run: macbuild lock"
+    if isinstance(error, UnreachableError):
+        return "no source can be reached; try again, or use --mirror"
+    return error.message
 
 
 def _state(step: Step, needed: set[str]) -> str:
@@ -90,26 +118,26 @@ def graph(plan: Plan, form: str) -> str:
     raise UsageError(f"unknown graph format {form!r}", hint=nearest(form, ["dot", "mermaid"]))
 
 
-def result_data(result: Result) -> dict[str, Any]:
-    """Return what was made as plain data."""
-    made = [
+def result_data(result: BuildResult) -> dict[str, Any]:
+    """Return the outcome of a build as plain data."""
+    artifacts = [
         {
-            "file": row.head.file,
-            "size": row.head.size,
-            "sha256": row.head.sha256,
-            "minimum_macos": row.head.minimum_macos,
+            "file": row.summary.file,
+            "size": row.summary.size,
+            "sha256": row.summary.sha256,
+            "minimum_macos": row.summary.minimum_macos,
             "state": row.state,
             "seconds": round(row.seconds, 3),
             "sources": list(row.sources),
         }
-        for row in result.made
+        for row in result.published
     ]
     failed = [{"step": step, "error": str(error), "hint": error.hint} for step, error in result.failed.items()]
     stages = {step: str(path) for step, path in result.stages.items()}
     left_out = [{"component": name, "reason": str(error)} for name, error in result.unreachable.items()]
     return {
         "version": VERSION,
-        "artifacts": made,
+        "artifacts": artifacts,
         "failed": failed,
         "left_out": left_out,
         "remarks": list(result.plan.remarks),
@@ -118,35 +146,82 @@ def result_data(result: Result) -> dict[str, Any]:
     }
 
 
-def result_table(session: Session, result: Result) -> None:
-    """Print what was made for a person."""
-    if result.made:
-        from rich.table import Table  # noqa: PLC0415 - JSON needs no table
+def result_table(session: Session, result: BuildResult, *, paths: bool) -> None:
+    """Print for a person what a build made.
 
-        table = Table(box=None, pad_edge=False)
-        for column in _COLUMNS:
-            table.add_column(column, overflow="fold", justify="right" if column in {"SIZE", "TIME"} else "left")
-        for row in result.made:
-            table.add_row(*_cells(row))
-        session.out.print(table)
-    for step, path in result.stages.items():
-        session.out.print(f"{step}: {path}", soft_wrap=True)
+    Parameters
+    ----------
+    session
+        Where to print.
+    result
+        The outcome of the build.
+    paths
+        Print where each stage is, instead of one line about all of them.
+    """
+    if result.published:
+        rows = [_cells(artifact) for artifact in result.published]
+        lines = aligned([_COLUMNS, *rows], right=_RIGHT)
+        if max(map(len, lines)) > terminal_width():
+            details = [_details(artifact) for artifact in result.published]
+            lines = grouped([artifact.summary.file for artifact in result.published], details, right=[0])
+        _print_lines(lines)
+    if paths or session.verbosity > 0:
+        _print_lines(f"{step}: {path}" for step, path in result.stages.items())
+    elif result.stages:
+        _print_lines([_libraries(result)])
     if result.idle:
         session.say("Nothing to do: everything is up to date.")
 
 
+def _libraries(result: BuildResult) -> str:
+    """Return a line about the libraries that were compiled for other components, as in `18 libraries for arm64`."""
+    archs = Counter(_arch(result.plan.steps[step]) for step in result.stages)
+    first, *others = [
+        f"{number} {'library' if number == 1 else 'libraries'} for {arch}" for arch, number in archs.items()
+    ]
+    compiled = sum(step in result.seconds for step in result.stages)
+    kept = len(result.stages) - compiled
+    parts = [f"{compiled} compiled" if compiled else "", f"{kept} up to date" if kept else ""]
+    return f"{', '.join([first, *others])}: {', '.join(filter(None, parts))}"
+
+
+def _arch(step: Step) -> str:
+    spec = step.spec
+    if isinstance(spec, BuildSpec) and spec.target is not None:
+        return spec.target.arch
+    return spec.arch if isinstance(spec, FixSpec) else "this machine"
+
+
 _COLUMNS = ("ARTIFACT", "SIZE", "TIME", "MINIMUM MACOS", "SHA256", "STATE", "SOURCE")
+_RIGHT = (1, 2)
 
 
-def _cells(row: Made) -> tuple[str, ...]:
-    size = f"{row.head.size / 1e6:.1f} MB"
-    kinds = ", ".join(sorted({source.split(":", 1)[0] for source in row.sources}))
-    time = f"{row.seconds:.1f} s"
-    return (row.head.file, size, time, row.head.minimum_macos, row.head.sha256[:16], row.state, kinds)
+def _cells(artifact: PublishedArtifact) -> tuple[str, ...]:
+    """Return the cells of an artifact's row."""
+    summary = artifact.summary
+    kinds = ", ".join(sorted({source.split(":", 1)[0] for source in artifact.sources}))
+    time = f"{artifact.seconds:.1f} s"
+    return (summary.file, _size(artifact), time, summary.minimum_macos, summary.sha256[:16], artifact.state, kinds)
 
 
-def markdown(result: Result) -> str:
-    """Return what was made as a Markdown table, for the summary of a job."""
+def _details(artifact: PublishedArtifact) -> tuple[str, ...]:
+    """Return the details of an artifact for the line below its name, on a narrow terminal."""
+    summary = artifact.summary
+    state = f"built in {artifact.seconds:.1f} s" if artifact.state == "built" else artifact.state
+    return (_size(artifact), f"macOS {summary.minimum_macos}", state, f"sha256 {summary.sha256[:16]}")
+
+
+def _size(artifact: PublishedArtifact) -> str:
+    return f"{artifact.summary.size / 1e6:.1f} MB"
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    """Write lines to standard output."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def markdown(result: BuildResult) -> str:
+    """Return the artifacts as a Markdown table, for the summary of a job."""
     lines = ["| " + " | ".join(name.lower() for name in _COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in result.made]
+    lines += ["| " + " | ".join(_cells(artifact)) + " |" for artifact in result.published]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""`macbuild stubs`: collect the evidence which macOS has which symbol, look at it, and write stubs to link against."""
+"""`macbuild stubs`: collect evidence of which macOS has which symbol, show it, and write stubs to link against."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from macbuild.target import detect_host
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Stubs of macOS libraries, by evidence out of published wheels.")
+app = typer.Typer(no_args_is_help=True, help="Make stubs of macOS libraries from what published wheels import.")
 
 _Evidence = Annotated[
     Path | None,
@@ -29,16 +29,19 @@ def collect(
     *,
     library: Annotated[
         list[str] | None,
-        typer.Option("--library", metavar="NAME", help="Install name of a library to collect too. Repeatable."),
+        typer.Option("--library", metavar="NAME", help="Install name of another library to collect. Repeatable."),
     ] = None,
     evidence: _Evidence = None,
 ) -> None:
-    """Add what the imports of published wheels prove: each symbol with the lowest macOS that needs it."""
-    from macbuild.toolchain.evidence_collect import collect as run  # noqa: PLC0415 - `macbuild --help` needs it not
+    """Read the imports of published wheels as evidence of what macOS has.
+
+    Each symbol is recorded with the lowest macOS on which a wheel needs it.
+    """
+    from macbuild.build.toolchain.evidence_collect import collect as run
 
     done = run(wheels, evidence, library or [])
     session.say(
-        f"{done.images} images of {done.wheels} wheels read, {done.skipped} passed over: "
+        f"{done.images} images of {done.wheels} wheels read, {done.skipped} skipped: "
         f"{done.added} symbols added, {done.lowered} seen on a lower macOS"
     )
 
@@ -46,12 +49,12 @@ def collect(
 @command(app, "show", ("arch",))
 def show(
     session: Session,
-    symbol: Annotated[str, typer.Argument(help="Name as the linker has it, as _malloc or __Znwm.")],
+    symbol: Annotated[str, typer.Argument(help="Name as the linker has it, such as _malloc or __Znwm.")],
     *,
     evidence: _Evidence = None,
 ) -> None:
-    """Show the evidence for a symbol: library, architecture, lowest macOS, the SDK and the wheel that it comes from."""
-    from macbuild.toolchain.evidence import ARCHS, load_evidence  # noqa: PLC0415 - as above
+    """Show the evidence for a symbol: library, architecture, lowest macOS, SDK and wheel."""
+    from macbuild.build.toolchain.evidence import ARCHS, load_evidence
 
     archs = [session.settings.arch] if session.settings.arch in ARCHS else ARCHS
     found = False
@@ -70,16 +73,16 @@ def show(
 @command(app, "write", ("arch", "deployment_target"))
 def write(
     session: Session,
-    folder: Annotated[Path, typer.Argument(help="Folder for the stubs; made if missing.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the stubs; created if missing.")],
     *,
     evidence: _Evidence = None,
 ) -> None:
-    """Write a .tbd file for each library, with the symbols that the deployment target has by evidence."""
-    from macbuild.toolchain.evidence import write_stubs  # noqa: PLC0415 - as above
+    """Write a .tbd file per library with the symbols that the deployment target has."""
+    from macbuild.build.toolchain.evidence import write_stubs
 
     deployment = session.settings.deployment_target
     if deployment is None:
-        raise UsageError("no deployment target", hint="give --deployment-target, as 14.0")
+        raise UsageError("no deployment target", hint="give one, as in --deployment-target 14.0")
     arch = session.settings.arch or detect_host().default_arch
     stubs = write_stubs(folder, arch, deployment, evidence)
     session.say(f"{folder}: {len(stubs)} stubs for {arch}, macOS {deployment}")

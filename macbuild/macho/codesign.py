@@ -46,7 +46,7 @@ class Magic(IntEnum):
 
 
 class Slot(IntEnum):
-    """Where a blob stands in a signature; 1 to 11 are also the special slots of a code directory."""
+    """Number of a blob in a signature; 1 to 11 are also the special slots of a code directory."""
 
     CODE_DIRECTORY = 0
     INFO_PLIST = 1
@@ -124,7 +124,7 @@ class HashType(IntEnum):
         return hashlib.new(self.algorithm, data, usedforsecurity=False).digest()[: self.size]
 
 
-# Size of the header in bytes by version: what the first string must stand behind.
+# Size of the header in bytes by version: the first string must come after it.
 HEADER_SIZES = {0x20001: 44, 0x20100: 48, 0x20200: 52, 0x20300: 64, 0x20400: 88, 0x20500: 96}
 CONSTRAINTS = range(Slot.CONSTRAINT_SELF, Slot.CONSTRAINT_LIBRARY + 1)
 ALTERNATES = range(Slot.ALTERNATE, Slot.ALTERNATE + 5)
@@ -153,7 +153,7 @@ class Blob:
 
     @property
     def payload(self) -> bytes:
-        """What follows magic and length."""
+        """The bytes after magic and length."""
         return self.data[8:]
 
 
@@ -208,17 +208,17 @@ class CodeDirectory:
 
     @property
     def code_hashes(self) -> memoryview:
-        """Hashes of all pages, one behind the other."""
+        """Hashes of all pages, one after the other."""
         return memoryview(self.blob.data)[self.hash_offset :]
 
     @property
     def cdhash(self) -> str:
-        """The name by which the system knows the code: the hash of the code directory, 40 hexadecimal digits."""
+        """The name by which the system knows the code: the hash of the code directory, as 40 hexadecimal digits."""
         return hashlib.new(self.hash_type.algorithm, self.blob.data, usedforsecurity=False).hexdigest()[:40]
 
     @property
     def sealed(self) -> tuple[object, ...]:
-        """What all code directories of one signature must have in common."""
+        """The fields that all code directories of one signature must have in common."""
         return (
             self.identifier,
             self.team_id,
@@ -235,7 +235,7 @@ class CodeDirectory:
 
 @dataclass(frozen=True)
 class Signature:
-    """The blobs of an embedded signature. `length` is its size in bytes; what the file holds behind it is unused."""
+    """The blobs of an embedded signature. `length` is its size in bytes; bytes after it are unused."""
 
     length: int
     blobs: tuple[Blob, ...]
@@ -274,7 +274,7 @@ class Signature:
 
 
 def parse_signature(data: bytes, where: object) -> Signature:
-    """Parse what LC_CODE_SIGNATURE points to; every length and offset is checked, each unused byte must be zero.
+    """Parse the signature that LC_CODE_SIGNATURE names; check every length and offset, and that unused bytes are zero.
 
     Parameters
     ----------
@@ -323,7 +323,7 @@ def _read_blobs(data: bytes, count: int, where: object) -> Iterator[Blob]:
 
 
 def _check_tiling(data: bytes, start: int, blobs: Sequence[Blob], where: object) -> None:
-    """Refuse overlaps, and anything but zeros between the blobs and up to the end."""
+    """Refuse overlaps, and bytes other than zeros between the blobs and up to the end."""
     position = start
     for blob in sorted(blobs, key=lambda blob: blob.offset):
         if blob.offset < position:
@@ -386,14 +386,14 @@ def _check_strings(data: bytes, start: int, offsets: tuple[int, int], end: int, 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeDirectoryFields:
-    """What a code directory says, apart from the page hashes.
+    """The contents of a code directory, apart from the page hashes.
 
     Parameters
     ----------
     special
         Hashes of the special slots that are in use.
     padded
-        Whether the identifier is filled up to 16 bytes, as LLVM's linker does.
+        True to fill the identifier up to 16 bytes, as LLVM's linker does.
     runtime
         Version of the hardened runtime, packed as X.Y.Z in 16, 8 and 8 bits.
     """

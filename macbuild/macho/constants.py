@@ -48,7 +48,7 @@ class FileType(IntEnum):
 
 
 class HeaderFlag(IntFlag):
-    """The `flags` of the Mach-O header that macbuild looks at."""
+    """The `flags` of the Mach-O header that macbuild reads."""
 
     NOUNDEFS = 0x1
     DYLDLINK = 0x4

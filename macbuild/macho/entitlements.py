@@ -22,15 +22,15 @@ _EXEC_FLAGS = {
 
 def load_plist(data: bytes, what: str, where: object) -> dict[str, object]:
     """Read an XML property list that must be a dictionary; anything else is a `SignatureError` about `what`."""
-    import plistlib  # noqa: PLC0415 - costs milliseconds that few files need
-    from xml.parsers.expat import ExpatError  # noqa: PLC0415 - the same
+    import plistlib
+    from xml.parsers.expat import ExpatError
 
     try:
         value = plistlib.loads(data, fmt=plistlib.FMT_XML)
     except (ExpatError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise SignatureError(f"the {what} is no XML property list: {error}", where=where) from error
+        raise SignatureError(f"the {what} is not an XML property list: {error}", where=where) from error
     if not isinstance(value, dict):
-        raise SignatureError(f"the {what} is no dictionary", where=where)
+        raise SignatureError(f"the {what} is not a dictionary", where=where)
     return value
 
 
@@ -40,7 +40,7 @@ def entitlements_der(xml: bytes, where: object) -> bytes:
     Raises
     ------
     SignatureError
-        If they are no XML property list of a dictionary with truth values, integers, texts, lists and dictionaries.
+        If they are not an XML property list of a dictionary with booleans, integers, strings, lists and dictionaries.
 
     Source: an APPLICATION 16 that holds the version 1 and a CONTEXT 16 of sorted pairs, as Apple's CoreEntitlements
     defines it.
@@ -50,7 +50,7 @@ def entitlements_der(xml: bytes, where: object) -> bytes:
 
 
 def exec_flags(xml: bytes, where: object) -> int:
-    """Return the flags of the executable segment that entitlements bring, as Apple's codesign derives them."""
+    """Return the flags of the executable segment that follow from entitlements, as Apple's codesign derives them."""
     entitlements = load_plist(xml, _NAME, where)
     return sum({flag for name, flag in _EXEC_FLAGS.items() if entitlements.get(name) is True})
 

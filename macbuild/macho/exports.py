@@ -1,8 +1,7 @@
-"""Take names out of what a linked dylib exports, as an exported symbols list would have done at the link.
+"""Remove names from the exports of a linked dylib, as an exported symbols list would have done at the link.
 
-zig's linker accepts `-exported_symbols_list` without a word and ignores it, so the linked file is corrected. Every part
-of the link-edit data keeps its place and size, padded with zeros: Apple's install_name_tool and strip refuse a file
-with gaps in it.
+zig's linker silently ignores `-exported_symbols_list`, so the linked file is corrected. Every part of the link-edit
+data keeps its place and size, padded with zeros: Apple's install_name_tool and strip refuse a file with gaps in it.
 
 Sources: `<mach-o/loader.h>` (export trie, rebase and bind opcodes, LC_DYSYMTAB), `<mach-o/nlist.h>`.
 """
@@ -21,14 +20,13 @@ from typing import NamedTuple, TypeAlias
 
 from macbuild.errors import MachOError
 from macbuild.macho.constants import LC, FileType, HeaderFlag
-from macbuild.macho.edit import apply_plans
-from macbuild.macho.file import open_macho
 from macbuild.macho.image import Image, LoadCommand
+from macbuild.macho.private import PrivateFile, open_private
 from macbuild.macho.rewrite import SlicePlan
 from macbuild.macho.symbols import FLAT_LOOKUP, SELF, WEAK_LOOKUP, Import, read_exports, read_imports, read_symbols
 from macbuild.macho.weakbinds import drop_weak_binds, read_uleb, write_uleb
 
-__all__ = ["build_trie", "restrict_exports"]
+__all__ = ["build_trie", "restrict_exports", "restrict_open"]
 
 _Patch: TypeAlias = tuple[int, bytes]
 
@@ -41,11 +39,12 @@ _NAMES_SHOWN = 3
 
 
 def restrict_exports(path: Path, keep: Sequence[str]) -> list[str]:
-    """Make every exported symbol private that no glob matches, in place.
+    """Make every exported symbol that no glob matches private, in place.
 
-    The file must be private: never run. It is untouched where this is refused, but of no worth if writing it or signing
-    it anew fails. A valid ad hoc signature is valid afterwards, any other one is replaced by an ad hoc one, and a file
-    that was not signed stays so. Weak definitions that become private are no longer shared with other images.
+    The file must be private: it was never run. It is untouched if this is refused, but undefined if it cannot be
+    written or signed again. A valid ad hoc signature is valid afterwards, any other one is replaced by an ad hoc one,
+    and a file that was not signed stays so. Weak definitions that become private are no longer shared with other
+    images.
 
     Parameters
     ----------
@@ -57,39 +56,53 @@ def restrict_exports(path: Path, keep: Sequence[str]) -> list[str]:
     Returns
     -------
     list[str]
-        The names that went away, sorted; the file was not written if there is none.
+        The removed names, sorted; the file was not written if there are none.
 
     Raises
     ------
     MachOError
-        If the file is malformed, is no dylib or bundle, or needs one of the names at load time in a way that cannot be
-        undone.
+        If the file is malformed, is neither a dylib nor a bundle, or needs one of the names at load time in a way that
+        cannot be undone.
     SignatureError
-        If it cannot be signed anew.
-    StoreError, NoSpaceError
+        If it cannot be signed again.
+    FileError, NoSpaceError
         If it cannot be written.
     """
+    with open_private(path) as private:
+        return restrict_open(private, keep)
+
+
+def restrict_open(private: PrivateFile, keep: Sequence[str]) -> list[str]:
+    """Make exported symbols of an open private file private, as `restrict_exports` does."""
     pattern = re.compile("|".join(translate(glob) for glob in keep).encode("utf-8", "surrogateescape"))
     kept = pattern.match if keep else lambda _: None
-    with open_macho(path) as file:
-        restrictions = [_restrict(image, kept) for image in file.images]
-    plans = [found.plan for found in restrictions if found.plan.patches]
-    if plans:
-        apply_plans(path, plans)
-    names = frozenset[bytes]().union(*(found.removed for found in restrictions))
+    found = [restriction for image in private.macho.images if (restriction := _restrict(image, kept)).removed]
+    private.patch([restriction.plan for restriction in found])
+    images = {image.offset: image for image in private.macho.images}
+    for restriction in found:
+        # Read back the changes: no other name is gone, and no removed one is left.
+        image = images[restriction.plan.offset]
+        if _offered(image) != restriction.left:
+            raise MachOError("link-edit data overlap its exports or symbols", where=image.where)
+    private.commit()
+    names = frozenset[bytes]().union(*(restriction.removed for restriction in found))
     return [name.decode("utf-8", "surrogateescape") for name in sorted(names)]
 
 
 class _Restriction(NamedTuple):
+    """The change of an image, the names that it removes and those that are left."""
+
     plan: SlicePlan
     removed: frozenset[bytes]
+    left: frozenset[bytes]
 
 
 def _restrict(image: Image, kept: Callable[[bytes], object]) -> _Restriction:
     if image.filetype not in {FileType.DYLIB, FileType.BUNDLE}:
         raise MachOError(f"a {image.kind} has no exports to restrict", where=image.where)
     weak = read_exports(image).weak
-    removed = frozenset(name for name in _offered(image) if not kept(name))
+    offered = _offered(image)
+    removed = frozenset(name for name in offered if not kept(name))
     patches: list[_Patch] = []
     if removed:
         _refuse_users(image, removed)
@@ -102,9 +115,9 @@ def _restrict(image: Image, kept: Callable[[bytes], object]) -> _Restriction:
         if dropped.emptied:
             flags &= ~int(HeaderFlag.BINDS_TO_WEAK)
         patches = [(24, struct.pack("<I", flags)), *_command_patches(image, len(moved.gone)), *tables]
-        _prove(image, patches, removed)
+        _refuse_overlaps(image, patches)
     plan = SlicePlan(image.where, image.arch, image.offset, image.size, image.size, tuple(patches))
-    return _Restriction(plan, removed)
+    return _Restriction(plan, removed, offered - removed)
 
 
 def _offered(image: Image) -> frozenset[bytes]:
@@ -113,7 +126,7 @@ def _offered(image: Image) -> frozenset[bytes]:
 
 
 def _refuse_users(image: Image, removed: Collection[bytes]) -> None:
-    """Refuse what dyld would look for by name in this very image, or in all images, and would then not find."""
+    """Refuse names that dyld looks for in this image or in all images, and would not find any more."""
     if image.command(LC.DYLD_CHAINED_FIXUPS) is None and image.command(LC.DYLD_INFO, LC.DYLD_INFO_ONLY) is None:
         return
     users = [found for found in read_imports(image) if found.name in removed and _needs_export(image, found)]
@@ -134,23 +147,17 @@ def _needs_export(image: Image, found: Import) -> bool:
     return 0 < found.ordinal <= len(image.dylibs) and image.dylibs[found.ordinal - 1].name == own
 
 
-def _prove(image: Image, patches: Sequence[_Patch], removed: Collection[bytes]) -> None:
-    """Do the patches in memory and read the result: no other name goes away, and no removed one stays."""
+def _refuse_overlaps(image: Image, patches: Sequence[_Patch]) -> None:
     signature = image.signature_range
     if signature and any(at + len(data) > signature[0] for at, data in patches):
-        raise MachOError("link-edit data lie in the signature or behind it", where=image.where)
+        raise MachOError("link-edit data are in the signature or after it", where=image.where)
     ranges = sorted((at, at + len(data)) for at, data in patches)
     if any(first[1] > second[0] for first, second in pairwise(ranges)):
         raise MachOError("link-edit data overlap each other", where=image.where)
-    data = bytearray(image.read(0, image.size))
-    for at, new in patches:
-        data[at : at + len(new)] = new
-    if _offered(Image(data, 0, len(data), image.where)) != _offered(image) - frozenset(removed):
-        raise MachOError("link-edit data lie where its exports or symbols are", where=image.where)
 
 
 def _table(image: Image, offset: int, size: int) -> bytes:
-    """Read link-edit data that shall be written; the header and the load commands are not among them."""
+    """Read link-edit data that will be written; the header and the load commands must not be among them."""
     if size and offset < image.commands_end:
         raise MachOError("link-edit data overlap the load commands", where=image.where)
     return image.read(offset, size)
@@ -174,12 +181,12 @@ def _trie_patches(image: Image, removed: Collection[bytes]) -> Iterator[_Patch]:
     terminals = {name: data for name, data in _terminals(old) if name not in removed}
     new = build_trie(terminals)
     if len(new) > size:
-        raise MachOError(f"the new export trie takes {len(new)} bytes, there are {size}", where=image.where)
+        raise MachOError(f"the new export trie takes {len(new)} bytes, and there are {size}", where=image.where)
     yield offset, new.ljust(size, b"\0")
 
 
 def _terminals(trie: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Give each name of a trie that was read before without an error, with what is known about it."""
+    """Yield each name of a trie that was read before without an error, with its flags, address and the like."""
     stack = [(0, b"")]
     while stack:
         at, name = stack.pop()
@@ -198,7 +205,7 @@ def _terminals(trie: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 @dataclass
 class _Node:
-    """A node of a trie: what is known about its name, and the edges to longer names."""
+    """A node of a trie: flags and address of its name, and the edges to longer names."""
 
     payload: bytes = b""
     edges: list[tuple[bytes, _Node]] = field(default_factory=list)
@@ -212,9 +219,9 @@ class _Node:
 
 
 def build_trie(terminals: dict[bytes, bytes]) -> bytes:
-    """Return the smallest export trie, from what each node that ends a name says: flags, address and the like.
+    """Return the smallest export trie for names, each with its flags, address and the like.
 
-    Names may have no zero bytes. No name gives a root without edges.
+    Names must not have zero bytes. Without names the root has no edges.
     """
     names = sorted(terminals)
     root = _Node()
@@ -246,7 +253,7 @@ def build_trie(terminals: dict[bytes, bytes]) -> bytes:
 
 
 def _common(one: bytes, other: bytes, start: int) -> bytes:
-    """Return what two names have in common from a place on."""
+    """Return the bytes that two names have in common from a position on."""
     stop = start
     while stop < min(len(one), len(other)) and one[stop] == other[stop]:
         stop += 1
@@ -257,14 +264,14 @@ def _common(one: bytes, other: bytes, start: int) -> bytes:
 
 
 class _Symbols(NamedTuple):
-    """How the symbols move: their old numbers in the new order, and how many of them become private."""
+    """The new order of the symbols, by their old numbers, and the numbers of those that become private."""
 
     order: list[int]
     gone: list[int]
 
 
 def _move(image: Image, removed: Collection[bytes]) -> _Symbols:
-    """Move the symbols that become private behind the local ones, where LC_DYSYMTAB wants them."""
+    """Move the symbols that become private after the local ones, where LC_DYSYMTAB requires them."""
     symbols = list(read_symbols(image))
     gone = [index for index, symbol in enumerate(symbols) if symbol.exported and symbol.name in removed]
     dynamic = image.command(LC.DYSYMTAB)
@@ -276,7 +283,7 @@ def _move(image: Image, removed: Collection[bytes]) -> _Symbols:
     if (locals_count and first_local + locals_count != first) or not first <= gone[0] <= gone[-1] < end <= len(symbols):
         raise MachOError("LC_DYSYMTAB has its symbols in an unusual order", where=image.where)
     if any(fields[index] for index in (7, 9, 11, 15)):
-        # Modules, references and relocations by number of symbol: what linkers wrote before LC_DYLD_INFO.
+        # Modules, references and relocations by symbol number, which linkers wrote before LC_DYLD_INFO.
         raise MachOError("LC_DYSYMTAB has tables of older systems, which are not supported", where=image.where)
     moved = frozenset(gone)
     staying = [index for index in range(first, end) if index not in moved]
@@ -314,7 +321,7 @@ def _indirect_patches(image: Image, dynamic: LoadCommand, order: list[int]) -> I
     numbers = {old: index for index, old in enumerate(order)}
     old = struct.unpack(f"<{count}I", _table(image, offset, 4 * count))
     if any(not value & _INDIRECT_SPECIAL and value not in numbers for value in old):
-        raise MachOError("the indirect symbol table has the number of a symbol that is not there", where=image.where)
+        raise MachOError("the indirect symbol table has the number of a symbol that does not exist", where=image.where)
     if count:
         new = [value if value & _INDIRECT_SPECIAL else numbers[value] for value in old]
         yield offset, struct.pack(f"<{count}I", *new)

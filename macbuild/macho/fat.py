@@ -1,4 +1,4 @@
-"""Merge thin Mach-O files into a universal one, and take a slice out again.
+"""Merge thin Mach-O files into a universal one, and extract a slice.
 
 Source: `<mach-o/fat.h>`; order and alignment of the slices are those of Apple's lipo.
 """
@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
 from macbuild.errors import MachOError
 from macbuild.files import new_file
 from macbuild.macho.constants import FAT_MAGIC, FAT_MAGIC_64, Cpu
-from macbuild.macho.file import MachOFile, open_macho
+from macbuild.macho.file import FatSlice, ParsedFile, read_macho
 from macbuild.macho.image import Image
 
-__all__ = ["merge", "thin"]
+__all__ = ["merge", "thin", "write_slice", "write_universal"]
 
 _ALIGN = {Cpu.X86_64: 12, Cpu.ARM64: 14}
 _CHUNK = 1 << 24
@@ -38,21 +37,31 @@ def merge(inputs: Sequence[Path], output: Path) -> None:
     Raises
     ------
     MachOError
-        If an input is malformed, two have a slice of the same architecture, or there is no input.
-    StoreError, NoSpaceError
+        If an input is malformed, two of them have a slice of the same architecture, or there is none.
+    FileError, NoSpaceError
         If the output cannot be written.
     """
-    if not inputs:
+    write_universal([read_macho(path) for path in inputs], output)
+
+
+def write_universal(files: Sequence[ParsedFile], output: Path) -> ParsedFile:
+    """Write one universal file from parsed ones and return its facts, without parsing it; errors as for `merge`."""
+    if not files:
         raise MachOError("there is nothing to merge", where=output)
-    with ExitStack() as stack:
-        files = [stack.enter_context(open_macho(path)) for path in inputs]
-        images = _sorted_images(files)
-        magic, offsets = _place([(image.cpu, image.size) for image in images])
-        with new_file(output, inputs[0]) as path, path.open("wb") as file:
-            file.write(_header(magic, images, offsets))
-            for image, offset in zip(images, offsets, strict=True):
-                file.seek(offset)
-                _copy(image, file)
+    parts = _sorted_images(files)
+    magic, offsets = _place([(image.cpu, image.size) for _, image in parts])
+    fat = [
+        FatSlice(image.cpu, image.cpusubtype, offset, image.size, _ALIGN[image.cpu])
+        for (_, image), offset in zip(parts, offsets, strict=True)
+    ]
+    with new_file(output, files[0].path) as path, path.open("wb") as target:
+        target.write(_header(magic, fat))
+        for (file, image), offset in zip(parts, offsets, strict=True):
+            target.seek(offset)
+            with file.open() as macho:
+                _copy(image.over(macho.data), target)
+    images = [image.over(image.data, offset=entry.offset) for (_, image), entry in zip(parts, fat, strict=True)]
+    return ParsedFile(output, fat[-1].offset + fat[-1].size, tuple(images), tuple(fat)).at(output)
 
 
 def thin(path: Path, arch: str, output: Path) -> None:
@@ -71,26 +80,32 @@ def thin(path: Path, arch: str, output: Path) -> None:
     ------
     MachOError
         If the file is malformed or has no such slice.
-    StoreError, NoSpaceError
+    FileError, NoSpaceError
         If the output cannot be written.
     """
-    with open_macho(path) as file:
-        found = [image for image in file.images if image.arch == arch]
-        if not found:
-            raise MachOError(f"has no slice {arch}; there: {', '.join(file.archs)}", where=path)
-        with new_file(output, path) as temporary, temporary.open("wb") as target:
-            _copy(found[0], target)
+    write_slice(read_macho(path), arch, output)
 
 
-def _sorted_images(files: Sequence[MachOFile]) -> list[Image]:
+def write_slice(file: ParsedFile, arch: str, output: Path) -> ParsedFile:
+    """Write one slice of a parsed file and return its facts, without parsing it; errors as for `thin`."""
+    image = next((image for image in file.images if image.arch == arch), None)
+    if image is None:
+        raise MachOError(f"has no slice {arch}; it has {', '.join(file.archs)}", where=file.path)
+    with file.open() as macho, new_file(output, file.path) as temporary, temporary.open("wb") as target:
+        _copy(image.over(macho.data), target)
+    return ParsedFile(output, image.size, (image.over(image.data, offset=0, where=str(output)),))
+
+
+def _sorted_images(files: Sequence[ParsedFile]) -> list[tuple[ParsedFile, Image]]:
     """Return all slices as lipo orders them: by alignment, the arm64 family last, then by CPU subtype."""
-    images: dict[str, Image] = {}
+    found: dict[str, tuple[ParsedFile, Image]] = {}
     for file in files:
         for image in file.images:
-            if image.arch in images:
-                raise MachOError(f"has the slice {image.arch}, as {images[image.arch].where} has", where=file.where)
-            images[image.arch] = image
-    return sorted(images.values(), key=lambda image: (_ALIGN[image.cpu], image.cpusubtype & _SUBTYPE_MASK))
+            if image.arch in found:
+                where = found[image.arch][1].where
+                raise MachOError(f"has the slice {image.arch}, which {where} has too", where=file.path)
+            found[image.arch] = file, image
+    return sorted(found.values(), key=lambda part: (_ALIGN[part[1].cpu], part[1].cpusubtype & _SUBTYPE_MASK))
 
 
 def _place(sizes: Sequence[tuple[Cpu, int]]) -> tuple[int, list[int]]:
@@ -107,11 +122,11 @@ def _place(sizes: Sequence[tuple[Cpu, int]]) -> tuple[int, list[int]]:
     return FAT_MAGIC_64, offsets
 
 
-def _header(magic: int, images: Sequence[Image], offsets: Sequence[int]) -> bytes:
+def _header(magic: int, fat: Sequence[FatSlice]) -> bytes:
     layout = ">2I2Q2I" if magic == FAT_MAGIC_64 else ">5I"
-    header = struct.pack(">2I", magic, len(images))
-    for image, offset in zip(images, offsets, strict=True):
-        fields = (image.cpu, image.cpusubtype, offset, image.size, _ALIGN[image.cpu])
+    header = struct.pack(">2I", magic, len(fat))
+    for entry in fat:
+        fields = (entry.cputype, entry.cpusubtype, entry.offset, entry.size, entry.align)
         header += struct.pack(layout, *fields, *([0] if magic == FAT_MAGIC_64 else []))
     return header
 

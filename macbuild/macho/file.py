@@ -1,4 +1,4 @@
-"""Read a Mach-O file from disk or memory: a thin image, or a fat header with several."""
+"""Read a Mach-O file from disk or memory: a thin image, or a fat header with several images."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from macbuild.errors import MachOError
-from macbuild.macho.constants import FAT_MAGIC, FAT_MAGIC_64
+from macbuild.macho.constants import FAT_MAGIC, FAT_MAGIC_64, FileType
 from macbuild.macho.image import HEADER_SIZE, Buffer, Image
 
-__all__ = ["FatSlice", "MachOFile", "has_macho_magic", "is_macho", "open_macho", "parse_macho"]
+__all__ = [
+    "FatSlice",
+    "MachOFile",
+    "ParsedFile",
+    "has_macho_magic",
+    "is_loadable",
+    "is_macho",
+    "open_macho",
+    "parse_macho",
+    "read_loadable",
+    "read_macho",
+]
 
-MAX_SLICES = 16  # A Java class file has the same magic; its version number stands where the slice count is.
+MAX_SLICES = 16  # A Java class file has the same magic, and its version number where the slice count is.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +53,7 @@ class MachOFile:
 
     @property
     def is_fat(self) -> bool:
-        """Whether there is a fat header."""
+        """True if there is a fat header."""
         return bool(self.fat)
 
     @property
@@ -63,7 +75,7 @@ def parse_macho(data: Buffer, where: str = "<memory>") -> MachOFile:
     Raises
     ------
     MachOError
-        If it is no 64-bit Mach-O file, or one of its images is malformed.
+        If it is not a 64-bit Mach-O file, or one of its images is malformed.
     """
     if len(data) < 8:
         raise MachOError("too short for a Mach-O file", where=where)
@@ -79,7 +91,7 @@ def parse_macho(data: Buffer, where: str = "<memory>") -> MachOFile:
         images.append(image)
     names = [image.arch for image in images]
     if len(set(names)) != len(names):
-        raise MachOError("an architecture stands twice in the fat header", where=where)
+        raise MachOError("an architecture is listed twice in the fat header", where=where)
     return MachOFile(where, data, tuple(images), slices)
 
 
@@ -105,6 +117,98 @@ def _fat_slices(data: Buffer, where: str) -> Iterator[FatSlice]:
         yield entry
 
 
+_LOADABLE = frozenset({FileType.DYLIB, FileType.BUNDLE, FileType.EXECUTE})
+_ARCHIVE_MAGIC = b"!<arch>\n"
+
+
+@dataclass(frozen=True)
+class ParsedFile:
+    """A file whose headers were parsed, and which is closed again.
+
+    The facts of its images that come from load commands can be read at any time; for other bytes, `open` it. Nothing is
+    parsed a second time as long as the bytes stay the same.
+
+    Parameters
+    ----------
+    path
+        The file.
+    size
+        Its size in bytes.
+    images, fat
+        As in `MachOFile`.
+    """
+
+    path: Path
+    size: int
+    images: tuple[Image, ...]
+    fat: tuple[FatSlice, ...] = ()
+
+    @property
+    def is_fat(self) -> bool:
+        """True if there is a fat header."""
+        return bool(self.fat)
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """Architectures in file order."""
+        return tuple(image.arch for image in self.images)
+
+    @property
+    def loadable(self) -> bool:
+        """True if the loader takes the file; object files are for linkers."""
+        return all(image.filetype in _LOADABLE for image in self.images)
+
+    def at(self, path: Path) -> ParsedFile:
+        """Return the facts of a copy of the file."""
+        label = "{} ({})" if self.is_fat else "{}"
+        images = (image.over(image.data, where=label.format(path, image.arch)) for image in self.images)
+        return replace(self, path=path, images=tuple(images))
+
+    @contextmanager
+    def open(self) -> Iterator[MachOFile]:
+        """Map the file read-only; the images that it gives are valid inside the `with` block only.
+
+        Raises
+        ------
+        MachOError
+            If the file cannot be read or has another size now.
+        """
+        with _opened(self.path) as file, _mapped(file, self.path) as data:
+            yield self.over(data)
+
+    def over(self, data: Buffer) -> MachOFile:
+        """Return the file in a buffer that holds its bytes."""
+        if len(data) != self.size:
+            raise MachOError(f"had {self.size} bytes and has {len(data)} now", where=self.path)
+        return MachOFile(str(self.path), data, tuple(image.over(data) for image in self.images), self.fat)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    with file:
+        yield file
+
+
+@contextmanager
+def _mapped(file: BinaryIO, path: Path) -> Iterator[mmap.mmap]:
+    try:
+        if os.fstat(file.fileno()).st_size < HEADER_SIZE:
+            raise MachOError("too short for a Mach-O file", where=path)
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    with data:
+        yield data
+
+
+def _unreadable(path: Path, error: OSError) -> MachOError:
+    return MachOError(f"cannot be read: {error.strerror}", where=path)
+
+
 @contextmanager
 def open_macho(path: Path) -> Iterator[MachOFile]:
     """Map a Mach-O file read-only and parse it; the images are valid inside the `with` block only.
@@ -112,16 +216,54 @@ def open_macho(path: Path) -> Iterator[MachOFile]:
     Raises
     ------
     MachOError
-        If it cannot be read or is no well-formed 64-bit Mach-O file.
+        If it cannot be read or is not a well-formed 64-bit Mach-O file.
+    """
+    with _opened(path) as file, _mapped(file, path) as data:
+        yield parse_macho(data, str(path))
+
+
+def read_macho(path: Path) -> ParsedFile:
+    """Parse the headers of a Mach-O file and close it.
+
+    Raises
+    ------
+    MachOError
+        If it cannot be read or is not a well-formed 64-bit Mach-O file.
+    """
+    with open_macho(path) as file:
+        return ParsedFile(path, len(file.data), file.images, file.fat)
+
+
+def read_loadable(path: Path) -> ParsedFile | None:
+    """Parse the headers of a file that the loader takes, in one opening; return None for every other file.
+
+    Object files and archives of them, also universal ones, are for linkers.
+
+    Raises
+    ------
+    MachOError
+        If the file starts as a Mach-O file and is not a well-formed one of 64 bits.
     """
     try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < HEADER_SIZE:
-                raise MachOError("too short for a Mach-O file", where=path)
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                yield parse_macho(data, str(path))
-    except OSError as error:
-        raise MachOError(f"cannot be read: {error.strerror}", where=path) from error
+        file = path.open("rb")
+    except OSError:
+        return None
+    with file:
+        try:
+            head = file.read(20).ljust(20, b"\0")
+        except OSError:
+            return None
+        if not has_macho_magic(head[:8]) or _is_universal_archive(file, head):
+            return None
+        with _mapped(file, path) as data:
+            macho = parse_macho(data, str(path))
+            parsed = ParsedFile(path, len(data), macho.images, macho.fat)
+    return parsed if parsed.loadable else None
+
+
+def is_loadable(path: Path) -> bool:
+    """Tell whether a file is Mach-O that the loader takes; object files and archives of them are for linkers."""
+    return read_loadable(path) is not None
 
 
 def is_macho(path: Path) -> bool:
@@ -138,7 +280,15 @@ def has_macho_magic(head: bytes) -> bool:
     """Tell from its first 8 bytes whether a file is Mach-O, thin or fat, of any word size and byte order."""
     if len(head) < 8:
         return False
-    magic, count = struct.unpack(">2I", head)
+    magic, count = struct.unpack_from(">2I", head)
     if magic in {FAT_MAGIC, FAT_MAGIC_64}:
         return 0 < int(count) <= MAX_SLICES
     return magic in {0xFEEDFACE, 0xFEEDFACF, 0xCEFAEDFE, 0xCFFAEDFE}
+
+
+def _is_universal_archive(file: BinaryIO, head: bytes) -> bool:
+    magic, _, _, _, offset = struct.unpack(">5I", head)
+    if magic != FAT_MAGIC:
+        return False
+    file.seek(offset)
+    return file.read(8) == _ARCHIVE_MAGIC

@@ -1,7 +1,8 @@
-"""Read one thin 64-bit Mach-O image, every offset checked before it is used."""
+"""Read one thin 64-bit Mach-O image; every offset is checked before it is used."""
 
 from __future__ import annotations
 
+import copy
 import mmap
 import struct
 from collections.abc import Iterator
@@ -54,7 +55,7 @@ class LoadCommand:
 
     @property
     def name(self) -> str:
-        """Name as in `<mach-o/loader.h>`, or the number where macbuild has none."""
+        """Name as in `<mach-o/loader.h>`, or the number if macbuild has none."""
         try:
             return f"LC_{LC(self.cmd).name}"
         except ValueError:
@@ -73,7 +74,7 @@ class Dylib:
 
     @property
     def weak(self) -> bool:
-        """Whether the file may be missing when the image is loaded."""
+        """True if the file may be missing when the image is loaded."""
         return self.cmd == LC.LOAD_WEAK_DYLIB
 
 
@@ -90,7 +91,7 @@ class Section:
 
     @property
     def zerofill(self) -> bool:
-        """Whether the section takes no room in the file (S_ZEROFILL, S_GB_ZEROFILL, S_THREAD_LOCAL_ZEROFILL)."""
+        """True if the section takes no room in the file (S_ZEROFILL, S_GB_ZEROFILL, S_THREAD_LOCAL_ZEROFILL)."""
         return self.flags & 0xFF in {0x1, 0xC, 0x12}
 
 
@@ -165,7 +166,7 @@ class Image:
         if end > self.size:
             raise MachOError(f"load commands end at byte {end}, the image has {self.size} bytes", where=self.where)
         if count > MAX_COMMANDS or self.sizeofcmds > MAX_SIZEOFCMDS:
-            raise MachOError(f"{count} load commands of {self.sizeofcmds} bytes are beyond reason", where=self.where)
+            raise MachOError(f"{count} load commands of {self.sizeofcmds} bytes are too many", where=self.where)
         position = HEADER_SIZE
         for index in range(count):
             if position + 8 > end:
@@ -179,15 +180,31 @@ class Image:
         if position != end:
             raise MachOError(f"sizeofcmds is {self.sizeofcmds}, the commands take {position - 32}", where=self.where)
 
+    def over(self, data: Buffer, *, offset: int | None = None, where: str | None = None) -> Image:
+        """Return this image in another buffer that holds the same bytes, without parsing them again.
+
+        Parameters
+        ----------
+        data
+            The other file, mapped or in memory.
+        offset
+            Where the image starts in it, in bytes; None if it starts at the same place.
+        where
+            How to name the image in an error, if not as before.
+        """
+        image = copy.copy(self)
+        image.data = data
+        image.offset = self.offset if offset is None else offset
+        image.where = self.where if where is None else where
+        return image
+
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes at an offset counted from the start of the image.
 
-        Raises `MachOError` where they are not all inside the image.
+        Raises `MachOError` if some of them are outside the image.
         """
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise MachOError(
-                f"bytes {offset} to {offset + size} are outside of its {self.size} bytes", where=self.where
-            )
+            raise MachOError(f"bytes {offset} to {offset + size} are outside its {self.size} bytes", where=self.where)
         start = self.offset + offset
         return bytes(self.data[start : start + size])
 
@@ -200,7 +217,7 @@ class Image:
 
     @property
     def kind(self) -> str:
-        """Name of the file type, as `DYLIB`, or its number where it has none."""
+        """Name of the file type, as `DYLIB`, or its number if it has none."""
         try:
             return FileType(self.filetype).name
         except ValueError:
@@ -210,7 +227,7 @@ class Image:
         """Return the only load command of these kinds, or None; two of them are a `MachOError`."""
         found = [command for command in self.commands if command.cmd in kinds]
         if len(found) > 1:
-            raise MachOError(f"{found[0].name} stands {len(found)} times", where=self.where)
+            raise MachOError(f"{found[0].name} is listed {len(found)} times", where=self.where)
         return found[0] if found else None
 
     def fields(self, command: LoadCommand, layout: str, name: str) -> tuple[int, ...]:
@@ -220,10 +237,10 @@ class Image:
         return struct.unpack_from(layout, command.data, 8)
 
     def string(self, command: LoadCommand, offset: int, fixed: int) -> str:
-        """Return an `lc_str`. `fixed` is the size in bytes of the fields that it must stand after."""
+        """Return an `lc_str`. `fixed` is the size in bytes of the fields before it."""
         if not fixed <= offset <= command.size:
             raise MachOError(f"{command.name} has its string at byte {offset}", where=self.where)
-        # surrogateescape keeps the bytes of a name that is no UTF-8, so that it can be written back unchanged.
+        # surrogateescape keeps the bytes of a name that is not UTF-8, so that it can be written back unchanged.
         return command.data[offset:].split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
     def dylib(self, command: LoadCommand) -> Dylib:
@@ -309,7 +326,7 @@ class Image:
         """Return the segment of this name, or None; two of them are a `MachOError`."""
         found = [segment for segment in self.segments if segment.name == name]
         if len(found) > 1:
-            raise MachOError(f"segment {name} stands {len(found)} times", where=self.where)
+            raise MachOError(f"segment {name} is listed {len(found)} times", where=self.where)
         return found[0] if found else None
 
     def linkedit_range(self, kind: int) -> tuple[int, int] | None:
@@ -365,5 +382,5 @@ def _foreign_magic(magic: int) -> str:
     if magic in {0xFEEDFACE, 0xCEFAEDFE}:
         return "a 32-bit Mach-O image, which macOS has not run since 10.15"
     if magic == 0xCFFAEDFE:
-        return "a big-endian Mach-O image, which no Mac of today runs"
+        return "a big-endian Mach-O image, which no current Mac runs"
     return "not a Mach-O file"

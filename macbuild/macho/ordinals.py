@@ -1,4 +1,4 @@
-"""Renumber two-level library ordinals after a dependency went away: symbols, bind opcodes, chained fixups.
+"""Renumber two-level library ordinals after a dependency was removed: symbols, bind opcodes, chained fixups.
 
 Sources: `<mach-o/nlist.h>`, `<mach-o/loader.h>` (bind opcodes), `<mach-o/fixup-chains.h>`.
 """
@@ -39,13 +39,13 @@ def remap(image: Image, ordinals: Sequence[int]) -> list[Patch]:
     image
         The image as it is.
     ordinals
-        New ordinal, counted from 1, of each dependency in load order; 0 for one that goes away.
+        New ordinal, counted from 1, of each dependency in load order; 0 for one that is removed.
 
     Raises
     ------
     MachOError
-        If something still binds to a dependency that goes away, a re-export would need another number, or the
-        link-edit data are malformed or of a form that macbuild cannot renumber.
+        If something still binds to a removed dependency, a re-export would need another number, or the link-edit data
+        are malformed or of a form that macbuild cannot renumber.
     """
     if len(ordinals) > _MAX_ORDINAL:
         raise MachOError(f"cannot remove one of {len(ordinals)} dependencies, 253 is the limit", where=image.where)
@@ -71,7 +71,7 @@ class _Remapper:
         if names:
             listed = ", ".join(names[:_NAMES_SHOWN])
             more = " and more" if len(names) > _NAMES_SHOWN else ""
-            raise self._error(f"symbols still bind to a dependency that shall be removed: {listed}{more}")
+            raise self._error(f"symbols still bind to a dependency that is to be removed: {listed}{more}")
 
     def _refuse_imports(self) -> None:
         imports = [item for item in read_imports(self.image) if item.ordinal > 0 and not self._new(item.ordinal)]

@@ -12,14 +12,14 @@ from macbuild.macho.codesign import HashType
 
 __all__ = ["hash_pages"]
 
-# A fork and its pages cost some milliseconds; threads gain nothing, pages are too small to give up the GIL for.
+# A fork and its pages cost some milliseconds; threads gain nothing: hashlib keeps the GIL for data as short as a page.
 _WORTH_A_PROCESS = 1 << 25
 
 
 def hash_pages(code: memoryview, page_size: int, hash_type: HashType) -> bytes:
-    """Hash each page of the code; the last one may be short. Returns the hashes one behind the other.
+    """Hash each page of the code; the last one may be short. Return the hashes one after the other.
 
-    A second process helps with code of 32 MiB or more, but only where there is no other thread, so that a fork is safe.
+    A second process helps with code of 32 MiB or more, but only if there is no other thread, so that a fork is safe.
     """
     if len(code) >= _WORTH_A_PROCESS and hasattr(os, "fork") and threading.active_count() == 1:
         return _hash_in_two(code, page_size, hash_type)
@@ -60,7 +60,7 @@ def _hash_in_two(code: memoryview, page_size: int, hash_type: HashType) -> bytes
 
 
 def _answer(writer: int, code: memoryview, page_size: int, hash_type: HashType) -> NoReturn:
-    """Be the second process: write the hashes, and end without the exit handlers of the first."""
+    """Act as the second process: write the hashes, and end without the exit handlers of the first."""
     try:
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(_hash(code, page_size, hash_type))

@@ -1,4 +1,4 @@
-"""Work out what an edit changes in an image, without writing: the new load commands and the patches beyond them."""
+"""Plan an edit of an image without writing: the new load commands and the patches elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DYLIB_USE_WEAK_LINK = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Edits:
-    """What to change in a Mach-O file, all in one pass; the default is no change.
+    """Changes of a Mach-O file, all made in one pass; the default is no change.
 
     Parameters
     ----------
@@ -35,13 +35,13 @@ class Edits:
     rpaths
         The exact rpaths in order; it excludes the four other rpath edits.
     delete_rpaths, replace_rpaths, add_rpaths
-        Done in this order. A name that stands twice is deleted or replaced in both places.
+        Made in this order. A name that is listed twice is deleted or replaced in both places.
     deduplicate_rpaths
-        Whether to keep only the first of equal rpaths.
+        True to keep only the first of equal rpaths.
     minos, sdk
         Minimum macOS and SDK, packed as X.Y.Z in 16, 8 and 8 bits.
     strip_signature
-        Whether to drop the code signature; a file without one is fine.
+        True to remove the code signature; a file without one is fine.
     """
 
     id: str | None = None
@@ -60,7 +60,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """What changes in one image.
+    """The changes of one image.
 
     Parameters
     ----------
@@ -83,14 +83,14 @@ class SlicePlan:
 
 
 def plan_edits(images: Sequence[Image], edits: Edits, where: str) -> list[SlicePlan]:
-    """Work out the edit of the images of one file.
+    """Plan the edit of the images of one file.
 
     Parameters
     ----------
     images
         The slices that the edit is for.
     edits
-        What to change; each slice takes of it what it has.
+        The changes; each slice takes those that apply to it.
     where
         How to name the file in an error.
 
@@ -99,7 +99,7 @@ def plan_edits(images: Sequence[Image], edits: Edits, where: str) -> list[SliceP
     HeaderRoomError
         If the load commands of an image no longer fit before its first content.
     MachOError
-        If no image has what shall change, the wishes contradict each other, or an image is malformed.
+        If no image has what is to be changed, the edits contradict each other, or an image is malformed.
     """
     _refuse_contradictions(edits, where)
     _refuse_absent(images, edits, where)
@@ -109,14 +109,14 @@ def plan_edits(images: Sequence[Image], edits: Edits, where: str) -> list[SliceP
 def _refuse_contradictions(edits: Edits, where: str) -> None:
     others = edits.add_rpaths or edits.delete_rpaths or edits.replace_rpaths or edits.deduplicate_rpaths
     if edits.rpaths is not None and others:
-        raise MachOError("a full list of rpaths excludes every other edit of rpaths", where=where)
+        raise MachOError("a full list of rpaths excludes all other edits of rpaths", where=where)
     if both := sorted(edits.remove & (edits.change.keys() | edits.weaken)):
-        raise MachOError(f"shall be removed and also changed or weakened: {both[0]}", where=where)
+        raise MachOError(f"cannot remove and also change or weaken {both[0]}", where=where)
     if both := sorted(set(edits.delete_rpaths) & edits.replace_rpaths.keys()):
-        raise MachOError(f"shall be deleted and also replaced: rpath {both[0]}", where=where)
+        raise MachOError(f"cannot delete and also replace the rpath {both[0]}", where=where)
     for names in (edits.rpaths or (), edits.add_rpaths):
         if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise MachOError(f"asked twice for the rpath {twice[0]}", where=where)
+            raise MachOError(f"the rpath {twice[0]} is given twice", where=where)
     for version in (edits.minos, edits.sdk):
         if version is not None and not 0 <= version < 1 << 32:
             raise MachOError(f"{version} is not a packed version", where=where)
@@ -126,7 +126,7 @@ def _refuse_absent(images: Sequence[Image], edits: Edits, where: str) -> None:
     def need(kind: str, wanted: Collection[str], there: list[str]) -> None:
         if absent := sorted(set(wanted) - set(there)):
             listed = ", ".join(dict.fromkeys(there)) or "none"
-            raise MachOError(f"has no {kind} {absent[0]}; there: {listed}", where=where)
+            raise MachOError(f"has no {kind} {absent[0]}; it has {listed}", where=where)
 
     need(
         "dependency",
@@ -139,12 +139,12 @@ def _refuse_absent(images: Sequence[Image], edits: Edits, where: str) -> None:
         [rpath for image in images for rpath in image.rpaths],
     )
     if edits.id is not None and not any(image.id for image in images):
-        raise MachOError(f"has no id to set; there: {images[0].kind}", where=where, hint="only a dylib has an id")
+        raise MachOError(f"has no id to set; it has {images[0].kind}", where=where, hint="only a dylib has an id")
     if edits.minos is not None or edits.sdk is not None:
         commands = [(image, command) for image in images for command in image.commands]
         if not any(_version_offset(image, command) for image, command in commands):
             listed = ", ".join(dict.fromkeys(command.name for _, command in commands))
-            raise MachOError(f"has no LC_BUILD_VERSION for macOS and no older form; there: {listed}", where=where)
+            raise MachOError(f"has no LC_BUILD_VERSION for macOS and no older form of it; it has {listed}", where=where)
     for name in edits.add_rpaths:
         if all(name in _rpath_names(image, edits) for image in images):
             raise MachOError(f"has the rpath {name} already", where=where)
@@ -187,7 +187,7 @@ def _refuse_double_dylib(image: Image, edits: Edits) -> None:
             raise MachOError(
                 f"would depend on {new} twice, which macOS refuses to load",
                 where=image.where,
-                hint=f"remove {old} in place of changing it, if nothing binds to it",
+                hint=f"remove {old} instead of changing it, if nothing binds to it",
             )
 
 
@@ -244,7 +244,7 @@ def _new_command(image: Image, command: LoadCommand, edits: Edits, size: int) ->
 
 
 def _version_offset(image: Image, command: LoadCommand) -> int | None:
-    """Return where the minimum macOS stands in the command, with the SDK behind it; None if it holds neither."""
+    """Return the offset of the minimum macOS in the command, which the SDK follows; None if it holds neither."""
     if command.cmd == LC.VERSION_MIN_MACOSX:
         image.fields(command, "<2I", command.name)
         return 8
@@ -287,7 +287,7 @@ def _shortened(image: Image, command: LoadCommand, size: int) -> bytes:
 
 
 def _new_rpaths(image: Image, edits: Edits) -> tuple[list[bytes | None], list[bytes]]:
-    """Return what becomes of each LC_RPATH, None where it goes away, and the ones to add after the last."""
+    """Return the new form of each LC_RPATH, None for one that is removed, and those to add after the last."""
     commands = [command for command in image.commands if command.cmd == LC.RPATH]
     if edits.rpaths is not None:
         there = {image.rpath(command): command.data for command in reversed(commands)}
@@ -308,7 +308,7 @@ def _new_rpaths(image: Image, edits: Edits) -> tuple[list[bytes | None], list[by
 
 
 def _rpath_names(image: Image, edits: Edits) -> list[str | None]:
-    """Return the new name of each rpath that is there now, None for one that goes away."""
+    """Return the new name of each present rpath, None for one that is removed."""
     names: list[str | None] = []
     seen: set[str] = set()
     for old in image.rpaths:
@@ -337,7 +337,7 @@ def _with_name(image: Image, fixed: bytes, name: str) -> bytes:
     except UnicodeEncodeError:
         raw = b""
     if not raw or b"\0" in raw:
-        raise MachOError(f"{name!r} cannot stand in a load command", where=image.where)
+        raise MachOError(f"{name!r} cannot be written to a load command", where=image.where)
     size = len(fixed) + len(raw) + 1
     size += -size % 8
     return (fixed[:4] + struct.pack("<I", size) + fixed[8:] + raw).ljust(size, b"\0")

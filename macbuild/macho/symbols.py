@@ -1,4 +1,4 @@
-"""Read what an image exports, imports and defines, without an object per symbol where there may be very many.
+"""Read the exports, imports and definitions of an image, without an object per symbol where there can be very many.
 
 Sources: `<mach-o/loader.h>` (export trie, bind opcodes), `<mach-o/fixup-chains.h>` (imports of chained fixups),
 `<mach-o/nlist.h>` (symbol table).
@@ -37,7 +37,7 @@ FLAT_LOOKUP = -2
 WEAK_LOOKUP = -3
 
 MAX_NAME_BYTES = 1 << 27  # Names of all nodes of a trie together; those of LibTorch, the largest known, take 2^24.
-_MAX_SPELLINGS = 8  # How often one name may stand in a string table: once for the symbol, some times for debuggers.
+_MAX_SPELLINGS = 8  # How often a name may occur in a string table: once for the symbol, sometimes also for debuggers.
 
 _NLIST = struct.Struct("<IBBHQ")
 _STAB, _TYPE, _EXTERNAL = 0xE0, 0x0E, 0x01
@@ -52,7 +52,7 @@ _OPERANDS = {0x60: 1, 0x70: 1, 0x80: 1, 0xA0: 1, 0xC0: 2}
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """What an image offers. `weak` and `thread_local` are subsets of `names`.
+    """The exports of an image. `weak` and `thread_local` are subsets of `names`.
 
     `reexports` maps a name to the ordinal of the library that has it and its name there.
     """
@@ -67,7 +67,7 @@ class Import(NamedTuple):
     """A symbol that an image takes from a library.
 
     `ordinal` counts the dependencies from 1; 0 and less are `SELF`, `MAIN_EXECUTABLE`, `FLAT_LOOKUP`, `WEAK_LOOKUP`.
-    `weak` tells that it may be missing.
+    `weak` means that it may be missing.
     """
 
     name: bytes
@@ -86,17 +86,17 @@ class Symbol(NamedTuple):
 
     @property
     def undefined(self) -> bool:
-        """Whether it is an undefined external symbol."""
+        """True for an undefined external symbol."""
         return self.type & (_STAB | _TYPE | _EXTERNAL) == _EXTERNAL and self.value == 0
 
     @property
     def exported(self) -> bool:
-        """Whether it is defined here, and visible outside (not private external)."""
+        """True for a symbol that is defined here and visible outside (not private external)."""
         return self.type & 0x11 == _EXTERNAL and not self.type & _STAB and self.type & _TYPE != _UNDEFINED
 
 
 def read_exports(image: Image) -> Exports:
-    """Return what an image exports, from its trie, or from the symbol table where it has none.
+    """Return the exports of an image, from its trie, or from the symbol table if it has none.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def read_exports(image: Image) -> Exports:
 
 
 def export_trie(image: Image) -> bytes | None:
-    """Return the bytes of the export trie, None if an image has none; if they are not in it, a `MachOError`."""
+    """Return the bytes of the export trie, None if there is none; raise `MachOError` if they are outside the image."""
     found = image.linkedit_range(LC.DYLD_EXPORTS_TRIE)
     if found is None:
         found = _dyld_info(image, 8)
@@ -125,7 +125,7 @@ def read_trie(trie: bytes, where: str = "<memory>") -> Exports:
     Parameters
     ----------
     trie
-        The whole trie; the root node is its first byte. Nothing at all is an empty trie.
+        The whole trie; the root node starts at its first byte. No bytes are an empty trie.
     where
         How to name the image in an error.
 
@@ -155,7 +155,7 @@ def _walk_trie(trie: bytes) -> Exports:
     while stack:
         position, name = stack.pop()
         if seen[position]:
-            raise ValueError("comes twice to the same node")
+            raise ValueError("leads to the same node twice")
         seen[position] = 1
         size, position = _uleb(trie, position)
         children = position + size
@@ -219,7 +219,7 @@ def _dyld_info(image: Image, field_index: int) -> tuple[int, int] | None:
 
 
 def read_imports(image: Image) -> tuple[Import, ...]:
-    """Return what an image imports, each once and sorted: from chained fixups, bind opcodes, or the symbol table.
+    """Return the imports of an image, each once and sorted: from chained fixups, bind opcodes, or the symbol table.
 
     Raises
     ------
@@ -333,12 +333,12 @@ def _symbol_table(image: Image) -> tuple[int, int, int, int] | None:
 
 
 def read_symbols(image: Image) -> Iterator[Symbol]:
-    """Give the entries of the symbol table in file order, debugging entries included.
+    """Yield the entries of the symbol table in file order, debugging entries included.
 
     Raises
     ------
     MachOError
-        If the table or a name lies outside of the image.
+        If the table or a name is outside the image.
     """
     table = _symbol_table(image)
     if table is None:
@@ -357,14 +357,14 @@ def read_symbols(image: Image) -> Iterator[Symbol]:
 
 
 def defined_names(image: Image, names: Iterable[bytes]) -> frozenset[bytes]:
-    """Return which of the names the symbol table defines, also as local or private symbols.
+    """Return those of the names that the symbol table defines, also as local or private symbols.
 
-    It searches the bytes of the strings first, so that a table of a million symbols costs milliseconds.
+    The bytes of the strings are searched first, so that a table of a million symbols costs milliseconds.
 
     Raises
     ------
     MachOError
-        If the table lies outside of the image.
+        If the table is outside the image.
     """
     table = _symbol_table(image)
     if table is None:

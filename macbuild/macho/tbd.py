@@ -1,4 +1,4 @@
-"""Write and read text stubs (`.tbd`, version 4): what a linker needs of a dylib, without the dylib.
+"""Write and read text stubs (`.tbd`, version 4): the facts of a dylib that a linker needs.
 
 Source: the TextAPI library of LLVM (`TextStub.cpp`), which defines the keys; the files are a small subset of YAML.
 """
@@ -32,7 +32,7 @@ _PREFIXES: Mapping[str, tuple[str, ...]] = {
 }
 _SCALARS = frozenset({"tbd-version", "install-name", "current-version", "compatibility-version", "swift-abi-version"})
 _LISTS = frozenset({"targets", "flags"})
-# Keys of the entries of each section; `targets` and `target` stand for the same.
+# Keys of the entries of each section; `targets` and `target` mean the same.
 _SECTIONS: Mapping[str, frozenset[str]] = {
     "exports": frozenset({"targets", *_PREFIXES}),
     "reexports": frozenset({"targets", *_PREFIXES}),
@@ -63,12 +63,12 @@ _Value: TypeAlias = str | list[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stub:
-    """What a linker needs of the slice of a dylib for macOS.
+    """The facts of a slice of a dylib for macOS that a linker needs.
 
     Parameters
     ----------
     install_name
-        The name that what is linked with it asks for.
+        The name that is recorded in files linked with it.
     arch
         `arm64`, `arm64e` or `x86_64`.
     symbols
@@ -76,7 +76,7 @@ class Stub:
     weak, thread_local
         Those of them that are weak definitions and thread-local variables.
     reexports
-        Install names of the libraries whose exports it offers too.
+        Install names of the libraries whose exports it also offers.
     current, compatibility
         Versions, as X, X.Y or X.Y.Z.
     """
@@ -92,7 +92,7 @@ class Stub:
 
 
 def stub_of(image: Image) -> Stub:
-    """Return the stub of a dylib, so that a linker can do without the dylib.
+    """Return the stub of a dylib, so that a linker does not need the dylib.
 
     Raises
     ------
@@ -128,16 +128,16 @@ def write_stub(stub: Stub) -> str:
     Raises
     ------
     MachOError
-        If a name has characters that cannot stand in the text, or a version is none.
+        If a name has characters that a stub cannot hold, or a version is malformed.
     """
     where = f"stub of {stub.install_name}"
     for text in (stub.current, stub.compatibility):
         if not _is_version(text):
-            raise MachOError(f"{text!r} is no version", where=where)
+            raise MachOError(f"{text!r} is not a version", where=where)
     try:
         return "".join(_lines(stub))
     except ValueError as error:
-        raise MachOError(f"{error} cannot stand in a stub", where=where) from None
+        raise MachOError(f"{error} cannot be written to a stub", where=where) from None
 
 
 def _lines(stub: Stub) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _lines(stub: Stub) -> Iterator[str]:
 
 
 def _by_key(stub: Stub) -> dict[str, Collection[str]]:
-    """Return what stands under each key; the halves of an Objective-C class become one where both are there."""
+    """Return the names under each key; the two symbols of an Objective-C class become one name if both exist."""
     special = stub.weak | stub.thread_local
     plain = stub.symbols - special
     found: dict[str, Collection[str]] = {}
@@ -203,14 +203,14 @@ def read_stub(text: str, where: str = "<memory>", arch: str | None = None) -> St
     Raises
     ------
     MachOError
-        If the text is no stub of version 4, or has nothing for macOS on this architecture; `where` gets the line.
+        If the text is not a stub of version 4, or has nothing for macOS on this architecture; `where` names the line.
     """
     stubs = read_stubs(text, where)
     found = [
         stub for stub in stubs if stub.install_name == stubs[0].install_name and (arch is None or stub.arch == arch)
     ]
     if not found:
-        raise MachOError(f"is no stub for macOS on {arch or 'any Mac'}", where=where)
+        raise MachOError(f"is not a stub for macOS on {arch or 'any Mac'}", where=where)
     return found[0]
 
 
@@ -220,7 +220,7 @@ def read_stubs(text: str, where: str = "<memory>") -> tuple[Stub, ...]:
     Raises
     ------
     MachOError
-        If the text is no stub of version 4; `where` gets the line.
+        If the text is not a stub of version 4; `where` names the line.
     """
     if len(text) > MAX_TEXT:
         raise MachOError(f"{len(text)} characters are too many for a stub", where=where)
@@ -230,7 +230,7 @@ def read_stubs(text: str, where: str = "<memory>") -> tuple[Stub, ...]:
 
 
 class _Document(NamedTuple):
-    """A document as it stands there; `at` is where it starts."""
+    """A document as it was read; `at` is the position of its start."""
 
     at: int
     fields: dict[str, _Value]
@@ -238,7 +238,7 @@ class _Document(NamedTuple):
 
 
 class _Reader:
-    """A cursor over the text. Everything it accepts is YAML; most of YAML it does not accept."""
+    """A cursor over the text. It accepts a small part of YAML."""
 
     def __init__(self, text: str, where: str) -> None:
         self.text = text.replace("\r\n", "\n")
@@ -271,7 +271,7 @@ class _Reader:
         document = _Document(self.at, {}, {})
         found = self.match(_START)
         if found is None or found[1] != "tapi-tbd":
-            raise self.error("no document of a text stub (.tbd) of version 4 starts here", document.at)
+            raise self.error("a document of a text stub (.tbd) of version 4 is expected here", document.at)
         while True:
             self.match(_BLANK)
             if self.at == len(self.text) or self.text.startswith(("---", "..."), self.at):
@@ -280,7 +280,7 @@ class _Reader:
             start = self.at
             key = self._key()
             if key in document.fields or key in document.sections:
-                raise self.error(f"{key} stands twice", start)
+                raise self.error(f"{key} is listed twice", start)
             if key in _SECTIONS:
                 document.sections[key] = self._section(_SECTIONS[key])
             elif key in _SCALARS | _LISTS:
@@ -291,12 +291,12 @@ class _Reader:
     def _key(self) -> str:
         found = self.match(_KEY)
         if found is None:
-            raise self.error("no key stands here")
+            raise self.error("a key is expected here")
         return found[1]
 
     def _value(self, key: str, *, wants_list: bool) -> _Value:
         if self.text.startswith("[", self.at) != wants_list:
-            raise self.error(f"{key} is {'no' if wants_list else 'a'} list")
+            raise self.error(f"{key} is {'not a' if wants_list else 'a'} list")
         if wants_list:
             return self._list()
         found = self.match(_SCALAR)
@@ -336,13 +336,13 @@ class _Reader:
             entries.append(self._entry(len(dash[0]), allowed))
 
     def _entry(self, indent: int, allowed: frozenset[str]) -> dict[str, _Value]:
-        """Read the keys of an entry, which all stand in the same column, the first of them behind the dash."""
+        """Read the keys of an entry, which are all in the same column, the first of them after the dash."""
         entry: dict[str, _Value] = {}
         while True:
             start = self.at
             key = self._key()
             if key not in allowed or key in entry:
-                raise self.error(f"{key} {'stands twice' if key in entry else 'does not belong here'}", start)
+                raise self.error(f"{key} {'is listed twice' if key in entry else 'does not belong here'}", start)
             entry[key] = self._value(key, wants_list=key not in {"umbrella", "target", "value"})
             self.match(_BLANK)
             found = _INDENT.match(self.text, self.at)
@@ -357,7 +357,7 @@ def _text(found: re.Match[str]) -> str:
 
 
 def _interpret(document: _Document, reader: _Reader) -> Iterator[Stub]:
-    """Give the stubs of a document, one for each architecture that it has for macOS."""
+    """Yield the stubs of a document, one for each architecture that it has for macOS."""
     fields, at = document.fields, document.at
     if fields.get("tbd-version") != "4":
         raise reader.error(f"tbd-version is {fields.get('tbd-version')}, not 4", at)
@@ -369,12 +369,12 @@ def _interpret(document: _Document, reader: _Reader) -> Iterator[Stub]:
     versions = [str(fields.get(f"{kind}-version", "1")) for kind in ("current", "compatibility")]
     for version in versions:
         if not _is_version(version):
-            raise reader.error(f"{version!r} is no version", at)
+            raise reader.error(f"{version!r} is not a version", at)
     known = frozenset(targets)
     for entry in (entry for section in document.sections.values() for entry in section):
         found = entry.get("targets", [entry.get("target", "")])
         if not 0 < len(found) <= _MAX_TARGETS or not known.issuperset(found):
-            raise reader.error("an entry of this document has no targets, or one that the document has not", at)
+            raise reader.error("an entry of this document has no targets, or one that the document does not have", at)
     for arch in _ARCHS:
         if f"{arch}-macos" in targets:
             yield _stub(document, name, arch, versions)

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from macbuild.errors import SignatureError
-from macbuild.macho.codesign import (
-    CodeDirectory,
-    CodeFlag,
-    ExecFlag,
-    HashType,
-    Signature,
-    Slot,
-    parse_signature,
-)
+from macbuild.macho.codesign import CodeDirectory, CodeFlag, ExecFlag, HashType, Signature, Slot, parse_signature
 from macbuild.macho.constants import Cpu, FileType
 from macbuild.macho.entitlements import exec_flags
 from macbuild.macho.file import open_macho
@@ -40,7 +32,7 @@ _OUTSIDE = {Slot.INFO_PLIST: "Info.plist of the bundle", Slot.RESOURCES: "resour
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureFacts:
-    """What a code signature says.
+    """The contents of a code signature.
 
     Parameters
     ----------
@@ -53,8 +45,8 @@ class SignatureFacts:
     kind
         `adhoc`, `linker-signed`, or `cms` for a signature made with an identity.
     unchecked
-        What a verification of the file alone leaves open: the certificate chain of a CMS signature, and what is sealed
-        but lies outside of the file (Info.plist and resources of a bundle).
+        Parts that cannot be verified from the file alone: the certificate chain of a CMS signature, and what is sealed
+        but is not in the file (Info.plist and resources of a bundle).
     """
 
     arch: str
@@ -80,7 +72,7 @@ def verify_file(path: Path) -> tuple[SignatureFacts, ...]:
     SignatureError
         If a slice is not signed, or its signature does not match.
     MachOError
-        If it is no Mach-O file.
+        If it is not a Mach-O file.
     """
     with open_macho(path) as file:
         return tuple(verify_image(image) for image in file.images)
@@ -90,7 +82,7 @@ def verify_image(image: Image) -> SignatureFacts:
     """Compute every page hash and every special slot again and compare them with the signature.
 
     For a signature made with an identity the hashes are verified, and that the CMS message is about them; the
-    certificate chain is not. Raises `SignatureError` that says what is wrong first.
+    certificate chain is not. Raises `SignatureError` for the first mismatch.
     """
     signature = check_layout(image)
     with memoryview(image.data) as whole, whole[image.offset : image.offset + signature.main.code_limit] as code:
@@ -100,7 +92,7 @@ def verify_image(image: Image) -> SignatureFacts:
 
 
 def read_signature(image: Image) -> SignatureFacts | None:
-    """Read what the signature says without checking it against the image; None if there is none.
+    """Read the signature without checking it against the image; return None if there is none.
 
     Raises `SignatureError` if its blobs are malformed.
     """
@@ -109,7 +101,7 @@ def read_signature(image: Image) -> SignatureFacts | None:
 
 
 def check_layout(image: Image) -> Signature:
-    """Check all of a signature but the page hashes.
+    """Check everything about a signature except the page hashes.
 
     Raises
     ------
@@ -124,16 +116,16 @@ def check_layout(image: Image) -> Signature:
     main = signature.main
     if main.code_limit != place[0]:
         raise SignatureError(
-            f"the signature covers {main.code_limit} bytes, it starts at byte {place[0]}", where=image.where
+            f"the signature covers {main.code_limit} bytes, but starts at byte {place[0]}", where=image.where
         )
     check_blobs(signature, image)
     return signature
 
 
 def check_blobs(signature: Signature, image: Image) -> None:
-    """Check that the blobs of a signature agree with each other and with the image, but for its place and page hashes.
+    """Check that the blobs of a signature agree with each other and with the image, except for place and page hashes.
 
-    Raises `SignatureError` that says what is wrong first.
+    Raises `SignatureError` for the first mismatch.
     """
     main = signature.main
     for other in signature.code_directories[1:]:
@@ -180,7 +172,7 @@ def _check_executable_segment(signature: Signature, image: Image) -> None:
     allowed = executable_segments(image, linker_signed=bool(directory.flags & CodeFlag.LINKER_SIGNED))
     if (directory.exec_base, directory.exec_limit) not in allowed:
         raise SignatureError(
-            f"the executable segment is given as {directory.exec_base}, {directory.exec_limit}, which __TEXT is not",
+            f"the executable segment {directory.exec_base}, {directory.exec_limit} does not match __TEXT",
             where=image.where,
         )
     is_main = bool(directory.exec_flags & ExecFlag.MAIN_BINARY)
@@ -206,9 +198,9 @@ def _check_special_slots(directory: CodeDirectory, signature: Signature, image: 
                 f"{_slot_name(slot)} does not match its {directory.hash_type.label} hash", where=image.where
             )
     for slot in sealed.keys() - found.keys():
-        # What a bundle seals is not here to be hashed; but no hash is mostly zeros, as a damaged empty slot is.
+        # Files of a bundle are not available here; but no hash is mostly zeros, as a damaged empty slot is.
         if slot not in _OUTSIDE or sealed[slot].count(0) > len(sealed[slot]) // 2:
-            raise SignatureError(f"{_slot_name(slot)} is sealed, but missing", where=image.where)
+            raise SignatureError(f"{_slot_name(slot)} is sealed but missing", where=image.where)
 
 
 def _slot_name(slot: int) -> str:
@@ -238,7 +230,7 @@ def _check_pages(directory: CodeDirectory, code: memoryview, where: str) -> None
 
 
 def executable_segments(image: Image, *, linker_signed: bool) -> list[tuple[int, int]]:
-    """Return base and limit that a code directory may give for the executable segment, the usual pair first."""
+    """Return the allowed pairs of base and limit of the executable segment in a code directory, the usual one first."""
     text = image.segment("__TEXT")
     if text is None:
         return [(0, 0)]

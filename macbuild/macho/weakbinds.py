@@ -1,4 +1,4 @@
-"""Take names out of the weak bind opcodes of an image, so that dyld does not look for them.
+"""Remove names from the weak bind opcodes of an image, so that dyld does not look for them.
 
 Source: `<mach-o/loader.h>` (bind and rebase opcodes of LC_DYLD_INFO).
 """
@@ -32,7 +32,7 @@ _WITH_NUMBER = frozenset({_REBASE_SEGMENT, _REBASE_ADD, _REBASE_MANY, _REBASE_AN
 
 
 class Dropped(NamedTuple):
-    """The new opcodes, padded to the size of the old ones, by their offset; and whether no symbol is left in them."""
+    """The new opcodes by their offset, padded to the size of the old ones; `emptied` if no symbol is left in them."""
 
     patches: tuple[tuple[int, bytes], ...] = ()
     emptied: bool = False
@@ -40,7 +40,7 @@ class Dropped(NamedTuple):
 
 @dataclass(frozen=True)
 class _State:
-    """What the next bind opcode would bind. `segment` is -1 as long as none was set."""
+    """The target of the next bind opcode. `segment` is -1 as long as none was set."""
 
     type: int = 0
     addend: int = 0
@@ -64,11 +64,11 @@ class _Group:
 
 
 def drop_weak_binds(image: Image, removed: Collection[bytes]) -> Dropped:
-    """Work out the weak bind opcodes of LC_DYLD_INFO without some names that the image itself defines.
+    """Return the weak bind opcodes of LC_DYLD_INFO without some names that the image itself defines.
 
-    dyld gives each weak definition that images share to all slots listed there. Without an entry a slot keeps what its
-    rebase entry makes of it: the address of the definition in this image. It is checked that a slot has such an entry
-    and that address.
+    dyld writes the address of the one chosen definition to all slots listed there. Without an entry a slot keeps what
+    its rebase entry makes of it: the address of the definition in this image. Each slot is checked to have such an
+    entry and that address.
 
     Raises
     ------
@@ -83,19 +83,19 @@ def drop_weak_binds(image: Image, removed: Collection[bytes]) -> Dropped:
     if size and offset < image.commands_end:
         raise MachOError("link-edit data overlap the load commands", where=image.where)
     old = image.read(offset, size)
-    groups = _checked(image, "weak bind", lambda: list(_Reader(old, image.size // 4).groups()))
+    groups = _checked(image, "weak bind", lambda: list(_WeakBindReader(old, image.size // 4).groups()))
     dropped = [group for group in groups if group.name in removed]
     if not dropped:
         return Dropped()
     _check_slots(image, dropped, image.read(*fields[:2]))
     new = _without(old, groups, removed)
     if len(new) > size:
-        raise MachOError(f"the new weak bind opcodes take {len(new)} bytes, there are {size}", where=image.where)
+        raise MachOError(f"the new weak bind opcodes take {len(new)} bytes, and there are {size}", where=image.where)
     return Dropped(((offset, new.ljust(size, b"\0")),), all(group.name in removed for group in groups[1:]))
 
 
-class _Reader:
-    """Reads weak bind opcodes; `budget` is how many slots there may be, more of which would lie upon each other."""
+class _WeakBindReader:
+    """Reads weak bind opcodes; `budget` is how many slots there may be, since more would overlap each other."""
 
     def __init__(self, data: bytes, budget: int) -> None:
         self.data = data
@@ -104,7 +104,7 @@ class _Reader:
         self.state = _State()
 
     def groups(self) -> Iterator[_Group]:
-        """Give the opcodes before the first symbol, under an empty name, and those of each symbol."""
+        """Yield the opcodes before the first symbol, under an empty name, and those of each symbol."""
         group = _Group(b"", self.state, 0)
         while self.at < len(self.data) and self.data[self.at] & 0xF0 != _NONE:
             start = self.at
@@ -206,7 +206,7 @@ def _check_slots(image: Image, dropped: Sequence[_Group], rebases: bytes) -> Non
             expected = (values.get(group.name, -1) + bind.addend) % _WORD
             if bind.type != _POINTER or slot not in rebased or _content(image, slot) != expected:
                 shown = group.name.decode("utf-8", "backslashreplace")
-                message = f"a weak binding of {shown} cannot be undone: its slot does not hold the address of it"
+                message = f"a weak binding of {shown} cannot be undone: its slot does not hold its address"
                 raise MachOError(message, where=image.where)
 
 
@@ -220,7 +220,7 @@ def _content(image: Image, slot: _Slot) -> int:
 
 
 def _rebases(data: bytes, budget: int) -> Iterator[_Slot]:
-    """Give the slots that dyld adds the slide to; only pointers are left in 64-bit images."""
+    """Yield the slots that dyld adds the slide to; in 64-bit images these are only pointers."""
     segment, offset, at = -1, 0, 0
     while at < len(data) and data[at] & 0xF0 != _NONE:
         opcode, value = data[at] & 0xF0, data[at] & 0x0F
@@ -244,7 +244,7 @@ def _rebases(data: bytes, budget: int) -> Iterator[_Slot]:
 
 
 def _rebase(opcode: int, number: int, more: int) -> tuple[int, int, int]:
-    """Return how many slots an opcode names, how far they lie apart, and how far to move after them."""
+    """Return how many slots an opcode names, how far apart they are, and how far to move after them."""
     if opcode in {_REBASE_FEW, _REBASE_MANY}:
         return number, 8, 0
     if opcode == _REBASE_TIMES:
@@ -261,7 +261,7 @@ def _rebase(opcode: int, number: int, more: int) -> tuple[int, int, int]:
 def read_uleb(data: bytes, at: int) -> tuple[int, int]:
     """Return an unsigned LEB128 number of at most 70 bits, and the position after it.
 
-    Raises `IndexError` where the data end before it, `ValueError` where it is longer.
+    Raises `IndexError` if the data end before it, `ValueError` if it is longer.
     """
     value = shift = 0
     while data[at] & 0x80:

@@ -1,1 +1,1 @@
-"""Artifacts: tarballs, their SBOM and manifest, and the `dist/` folder they are published to."""
+"""Make artifacts: tarballs and wheels, their SBOM and manifest, and the `dist/` folder they are published to."""

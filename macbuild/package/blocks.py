@@ -24,7 +24,7 @@ from typing import BinaryIO
 from macbuild.errors import IntegrityError, MacbuildError
 from macbuild.files import atomic_path, copy_range
 
-__all__ = ["Block", "BlockCache", "Segment"]
+__all__ = ["Block", "BlockCache", "GzipSegment"]
 
 # Magic, sha256 of the content, its size, size of the deflate data, CRC-32 of the content; then the seal.
 _FACTS = struct.Struct("<8s 32s Q Q I")
@@ -34,7 +34,7 @@ HEAD = _FACTS.size + 32
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What an entry says: size and CRC-32 of its content, and the seal, a sha256 over all facts and the data."""
+    """The facts in an entry: size and CRC-32 of its content, and the seal, a sha256 over all facts and the data."""
 
     size: int
     crc: int
@@ -42,7 +42,7 @@ class Block:
 
 
 @dataclass(slots=True)
-class Segment:
+class GzipSegment:
     """A large file in a gzip stream, whose deflate data stands alone.
 
     Parameters
@@ -72,20 +72,20 @@ class Segment:
 
     @property
     def facts(self) -> bytes:
-        """What an entry for it says, as it is stored and sealed."""
+        """The facts for its entry, as they are stored and sealed."""
         return _FACTS.pack(_MAGIC, bytes.fromhex(self.sha256), self.size, self.packed, self.crc)
 
 
 class BlockCache:
-    """The compressed forms in a folder; several runs may use it at once.
+    """Keep compressed forms in a folder; several runs may use it at once.
 
     Parameters
     ----------
     folder
-        Made when the first entry is written. Each file in it may be removed at any time; one that was not changed for
-        long was not used for long.
+        Made when the first entry is written. Each file in it may be removed at any time; the time of a file is that
+        of its last use.
     identity
-        All that decides the compressed bytes besides the content, as the level and version of the compressor.
+        All that decides the compressed bytes besides the content, such as the level and version of the compressor.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
@@ -98,7 +98,7 @@ class BlockCache:
 
     @contextmanager
     def open(self, sha256: str) -> Iterator[tuple[Block, memoryview] | None]:
-        """Yield the entry of a content with its deflate data; None if there is none. A damaged one is removed."""
+        """Yield the entry of a content with its deflate data, or None if there is none. A damaged entry is removed."""
         path = self.path(sha256)
         try:
             file = path.open("rb")
@@ -119,11 +119,11 @@ class BlockCache:
             path.unlink()
         yield None
 
-    def keep(self, artifact: Path, segments: Iterable[Segment]) -> None:
+    def keep(self, artifact: Path, segments: Iterable[GzipSegment]) -> None:
         """Write entries for the new segments of an artifact that was read back and verified.
 
-        A segment that is no longer what was verified is left out; so are all if the folder cannot be written, since
-        the cache only saves time.
+        A segment that is no longer what was verified is left out; so are all of them if the folder cannot be written,
+        since the cache only saves time.
         """
         with suppress(OSError), artifact.open("rb") as file:
             for segment in segments:
@@ -131,7 +131,7 @@ class BlockCache:
                     with suppress(MacbuildError):
                         self._write(file, segment)
 
-    def _write(self, file: BinaryIO, segment: Segment) -> None:
+    def _write(self, file: BinaryIO, segment: GzipSegment) -> None:
         with atomic_path(self.path(segment.sha256)) as partial, partial.open("w+b") as out:
             out.write(segment.facts + segment.seal)
             copy_range(file, out, segment.at, segment.packed)
@@ -143,7 +143,7 @@ class BlockCache:
 
 
 def _parse(view: memoryview, sha256: str) -> Block | None:
-    """Return what an entry says, if it is whole and about the content that was asked for."""
+    """Return the facts of an entry if it is whole and for the requested content."""
     if len(view) < HEAD:
         return None
     magic, content, size, packed, crc = _FACTS.unpack_from(view)

@@ -1,4 +1,4 @@
-"""Put artifacts into `dist/`: each file appears whole or not at all, and what is listed is what is there."""
+"""Put artifacts into `dist/`: each file appears whole or not at all, and the lists match the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from macbuild.errors import IntegrityError, StoreError
+from macbuild.errors import FileError, IntegrityError
 from macbuild.files import atomic_path, hash_file, os_errors
 from macbuild.package.manifest import FORMAT, ArtifactEntry, Manifest, checksum_name, encode, load_manifest
 
@@ -22,18 +22,19 @@ __all__ = ["CHECKSUMS", "MANIFEST", "identity", "publish", "published"]
 
 CHECKSUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
-# The names that `macbuild.files.atomic_path` gives to what is not whole yet, the beginning of the final name in them.
+_HINT = "make the folder writable, or name another one with --dist"
+# The names that `macbuild.files.atomic_path` gives to incomplete files; they contain the start of the final name.
 _PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
-# What file systems say that cannot lock a folder, such as NFS: flock(2). Files still appear whole there.
+# Errors of file systems that cannot lock a folder, such as NFS: flock(2). Files still appear whole there.
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
 def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: Path) -> None:
-    """Make a folder hold an artifact, its checksum and SBOM, and list it in SHA256SUMS and the manifest.
+    """Put an artifact, its checksum and its SBOM into a folder, and list it in SHA256SUMS and the manifest.
 
-    What has the right content already is not written again. Entries of other artifacts stay if their files are there
-    and whole. If the process dies at any moment, each file is the old or the new one, and publishing again completes
-    the set and removes what was half written.
+    Files that have the right content already are not written again. Entries of other artifacts stay if their files are
+    there and whole. If the process dies at any moment, each file is the old or the new one, and publishing again
+    completes the set and removes half-written files.
 
     Parameters
     ----------
@@ -44,21 +45,23 @@ def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: 
     sbom
         The text of its SBOM.
     entry
-        What the manifest says of it.
+        Its row in the manifest.
     stamp
-        A small file outside `dist` where `published` finds that the artifact was seen to be right.
+        A small file outside `dist` that tells `published` which file was verified.
 
     Raises
     ------
     IntegrityError
         The artifact or the SBOM is not what `entry` says.
-    NoSpaceError, StoreError
+    FileError, NoSpaceError
         The folder cannot be written, or its manifest is damaged. Nothing was changed then.
     """
     if hashlib.sha256(sbom.encode()).hexdigest() != entry.sbom.sha256:
         raise IntegrityError("the SBOM is not the one in the manifest's entry", where=entry.sbom.file)
-    with os_errors(dist):
+    with os_errors(dist, hint=_HINT):
         dist.mkdir(parents=True, exist_ok=True)
+        if not os.access(dist, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     with _locked(dist):
         manifest = load_manifest(dist / MANIFEST)
         _remove_leftovers(dist, entry)
@@ -74,9 +77,9 @@ def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: 
 
 
 def published(dist: Path, entry: ArtifactEntry, stamp: Path) -> bool:
-    """Tell whether a folder holds exactly this artifact with everything that belongs to it, listed.
+    """Return whether a folder holds exactly this artifact with everything that belongs to it, listed.
 
-    The artifact itself is hashed only when it is not the file that `stamp` saw: same inode, size and times.
+    The artifact itself is hashed only when it is not the file that `stamp` describes: same inode, size and times.
 
     Parameters
     ----------
@@ -95,9 +98,9 @@ def published(dist: Path, entry: ArtifactEntry, stamp: Path) -> bool:
             return True
         if hash_file(path) != (entry.size, entry.sha256):
             return False
-    except (OSError, StoreError):
+    except (OSError, FileError):
         return False
-    with suppress(StoreError):
+    with suppress(FileError):
         _write_stamp(stamp, path, entry)
     return True
 
@@ -112,14 +115,14 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
-                raise StoreError(f"cannot be locked ({error.strerror})", where=folder) from error
+                raise FileError(f"cannot be locked ({error.strerror})", where=folder) from error
         yield
     finally:
         os.close(descriptor)
 
 
 def _remove_leftovers(dist: Path, entry: ArtifactEntry) -> None:
-    """Remove what a killed run left of the files that are written now; under the lock nobody else writes them."""
+    """Remove what a killed run left of the files to write now; the lock keeps other runs from writing them."""
     names = (entry.file, checksum_name(entry.file), entry.sbom.file, CHECKSUMS, MANIFEST)
     with os_errors(dist):
         for path in dist.iterdir():
@@ -129,14 +132,14 @@ def _remove_leftovers(dist: Path, entry: ArtifactEntry) -> None:
 
 
 def _is_whole(dist: Path, entry: ArtifactEntry) -> bool:
-    """Tell without reading the artifact whether the files of an entry are there and belong together."""
+    """Return, without reading the artifact, whether the files of an entry are there and belong together."""
     try:
         if (dist / entry.file).stat().st_size != entry.size:
             return False
         if (dist / checksum_name(entry.file)).read_bytes() != _checksum(entry.sha256, entry.file):
             return False
         return hash_file(dist / entry.sbom.file) == (entry.sbom.size, entry.sbom.sha256)
-    except (OSError, StoreError):
+    except (OSError, FileError):
         return False
 
 
@@ -147,7 +150,7 @@ def _lines(entries: list[ArtifactEntry]) -> list[bytes]:
 
 
 def _checksum(sha256: str, name: str) -> bytes:
-    """Return a line as sha256sum writes and checks it."""
+    """Return a line in the format of sha256sum."""
     return f"{sha256}  {name}\n".encode()
 
 
@@ -178,7 +181,7 @@ def _read(path: Path) -> bytes:
 
 
 def identity(path: Path) -> list[int]:
-    """Return numbers that change when a file is written or replaced; none if it is not there."""
+    """Return numbers that change when a file is written or replaced; empty if the file is missing."""
     try:
         info = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Read back what `macbuild.package.gzip` wrote: every part inflated, or compared with what was inflated before."""
+"""Read back gzip data that `macbuild.package.gzip` wrote: inflate every part, or compare it with a verified one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import BinaryIO
 from zlib_ng import zlib_ng
 
 from macbuild.errors import IntegrityError
-from macbuild.package.blocks import Segment
+from macbuild.package.blocks import GzipSegment
 from macbuild.package.gzip import BLOCK, GZIP_HEADER, RAW
 
 __all__ = ["GzipReader"]
 
 _CHUNK = BLOCK >> 3
-# A stored block of two bytes and an empty last one (RFC 1951, sections 3.2.4 and 3.2.6). A decoder takes them as that
+# A stored block of two bytes and an empty last one (RFC 1951, sections 3.2.4 and 3.2.6). A decoder reads them as such
 # only if it stands at a byte boundary between two blocks.
 _PROBE, _PROBED = bytes.fromhex("000200fdff4f4b0300"), b"OK"
 
@@ -28,22 +28,22 @@ class GzipReader(io.BufferedIOBase):
     A segment is inflated by itself, which proves that it stands alone, and sealed. One that was taken from a cache is
     not inflated: its deflate data is compared with the entry, which was proved to inflate to the segment's content
     (see `macbuild.package.blocks`). Such a segment reads as zeros, as a hole in a sparse file does; the caller knows
-    by its place what it is. The stream can be sought forward.
+    its content by its place. The stream can seek forward.
 
     Parameters
     ----------
     file
         An open file.
     segments
-        What `GzipWriter.segments` says of it, in order. Nothing of it is trusted; `seal` is filled in.
+        The value of `GzipWriter.segments`, in order. None of it is trusted; `seal` is filled in.
 
     Raises
     ------
     IntegrityError
-        The data is damaged, cut off or followed by something, or a segment is not what is said of it.
+        The data is damaged, truncated or followed by something, or a segment differs from its description.
     """
 
-    def __init__(self, file: BinaryIO, segments: Sequence[Segment] = ()) -> None:
+    def __init__(self, file: BinaryIO, segments: Sequence[GzipSegment] = ()) -> None:
         self._file = file
         self._parts = self._walk(segments)
         self._ready = memoryview(b"")
@@ -53,11 +53,11 @@ class GzipReader(io.BufferedIOBase):
         self._crc = 0
 
     def tell(self) -> int:
-        """Return how many bytes were read or passed."""
+        """Return how many bytes were read or skipped."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Pass to a place further on."""
+        """Skip forward to an offset."""
         if whence != io.SEEK_SET or offset < self._place:
             raise io.UnsupportedOperation("only forward")
         while self._place < offset and (count := self._available(offset - self._place)):
@@ -65,7 +65,7 @@ class GzipReader(io.BufferedIOBase):
         return self._place
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to `size` bytes, fewer only at the end; the size must be given, because all may be very much."""
+        """Return up to `size` bytes, fewer only at the end; a size is required, because all may be too much."""
         if size is None or size < 0:
             raise io.UnsupportedOperation("read of unknown size")
         parts: list[bytes | memoryview] = []
@@ -76,7 +76,7 @@ class GzipReader(io.BufferedIOBase):
         return b"".join(parts)
 
     def _available(self, size: int) -> int:
-        """Return how much of `size` can be had at once; 0 at the end."""
+        """Return how many of `size` bytes are available at once; 0 at the end."""
         while not self._ready and not self._hole:
             part = next(self._parts, None)
             if part is None:
@@ -94,10 +94,10 @@ class GzipReader(io.BufferedIOBase):
         else:
             self._ready = self._ready[count:]
 
-    def _walk(self, segments: Sequence[Segment]) -> Iterator[bytes | int]:
-        """Yield the content piece by piece, a number for so many bytes that were compared."""
+    def _walk(self, segments: Sequence[GzipSegment]) -> Iterator[bytes | int]:
+        """Yield the content piece by piece, or the number of bytes where they were compared."""
         if self._file.read(len(GZIP_HEADER)) != GZIP_HEADER:
-            raise self._error("does not begin as gzip data of ours")
+            raise self._error("does not begin like gzip data that macbuild writes")
         at = len(GZIP_HEADER)
         for segment in segments:
             yield from self._inflate(segment.at - at)
@@ -111,7 +111,7 @@ class GzipReader(io.BufferedIOBase):
                 yield segment.size
         yield from self._inflate(None)
 
-    def _prove(self, segment: Segment) -> Iterator[bytes]:
+    def _prove(self, segment: GzipSegment) -> Iterator[bytes]:
         """Inflate a segment by itself and seal it."""
         before, self._crc = self._crc, 0
         digest = hashlib.sha256(segment.facts)
@@ -121,8 +121,8 @@ class GzipReader(io.BufferedIOBase):
         self._crc = zlib_ng.crc32_combine(before, segment.crc, segment.size)
         segment.seal = digest.digest()
 
-    def _compare(self, segment: Segment) -> None:
-        """Compare a segment with the cache's entry that it was taken from."""
+    def _compare(self, segment: GzipSegment) -> None:
+        """Compare a segment with the cache entry that it was taken from."""
         digest = hashlib.sha256(segment.facts)
         left = segment.packed
         while left and (data := self._file.read(min(left, BLOCK))):
@@ -134,13 +134,13 @@ class GzipReader(io.BufferedIOBase):
         self._crc = zlib_ng.crc32_combine(self._crc, segment.crc, segment.size)
 
     def _inflate(self, length: int | None, digest: hashlib._Hash | None = None) -> Iterator[bytes]:
-        """Inflate so many bytes of the file, which must end between two blocks; None means to the end of the file."""
+        """Inflate a number of bytes of the file, which must end between two blocks, or all of it if None."""
         stream = zlib_ng.decompressobj(RAW)
         left = length
         while left != 0 and not stream.eof:
             data = self._file.read(_CHUNK if left is None else min(left, _CHUNK))
             if not data:
-                raise self._error("the gzip data is cut off")
+                raise self._error("the gzip data is truncated")
             if digest is not None:
                 digest.update(data)
             if left is not None:
@@ -155,7 +155,7 @@ class GzipReader(io.BufferedIOBase):
             raise self._error("has a segment that does not stand alone")
 
     def _decompress(self, stream: zlib_ng._Decompress, data: bytes) -> Iterator[bytes]:
-        """Yield what some data inflates to, in parts that fit into memory."""
+        """Inflate data and yield it in parts that fit into memory."""
         part = b"-"
         while data or len(part) == BLOCK:
             try:
@@ -171,9 +171,9 @@ class GzipReader(io.BufferedIOBase):
     def _check_end(self, rest: bytes) -> None:
         rest += self._file.read(9)
         if len(rest) < 8:
-            raise self._error("the gzip data is cut off")
+            raise self._error("the gzip data is truncated")
         if rest[:8] != struct.pack("<2I", self._crc, self._size & 0xFFFFFFFF):
-            raise self._error("the gzip data is damaged: it has another checksum or length")
+            raise self._error("the gzip data is damaged: its checksum or length is wrong")
         if len(rest) > 8:
             raise self._error("something follows the gzip data")
 

@@ -1,4 +1,4 @@
-"""A gzip stream (RFC 1952) made by several threads, whose bytes depend on the input alone.
+"""Write a gzip stream (RFC 1952) with several threads; its bytes depend on the input alone.
 
 The input is cut into blocks of 1 MiB. Each is compressed as raw deflate data with the 32 KiB before it as dictionary
 and ends at a byte boundary (sync flush), so the blocks joined are one deflate stream in one gzip member. The number of
@@ -30,12 +30,12 @@ import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from zlib_ng import zlib_ng
 
 from macbuild.files import os_errors
-from macbuild.package.blocks import Block, Segment
+from macbuild.package.blocks import Block, GzipSegment
 
 __all__ = ["BLOCK", "GZIP_HEADER", "IDENTITY", "RAW", "WINDOW", "GzipWriter", "gzip_stream"]
 
@@ -48,10 +48,12 @@ RAW = -15
 # What decides the deflate data of a segment besides its content; zlib-ng's own version counts, not its binding's.
 IDENTITY = f"zlib-ng {zlib_ng.ZLIBNG_RUNTIME_VERSION} level {LEVEL} block {BLOCK} window {WINDOW}"
 
+_Pending: TypeAlias = collections.deque[tuple[GzipSegment | None, Future[tuple[bytes, int, int]]]]
+
 
 @contextmanager
 def gzip_stream(output: BinaryIO, jobs: int) -> Iterator[GzipWriter]:
-    """Yield a stream that compresses what is written to it; it is complete when the block ends well.
+    """Yield a stream that compresses what is written to it; it is complete when the block ends without an error.
 
     Parameters
     ----------
@@ -62,7 +64,7 @@ def gzip_stream(output: BinaryIO, jobs: int) -> Iterator[GzipWriter]:
 
     Raises
     ------
-    NoSpaceError, StoreError
+    FileError, NoSpaceError
         The output cannot be written.
     """
     with ThreadPoolExecutor(jobs, thread_name_prefix="gzip") as pool:
@@ -76,12 +78,12 @@ class GzipWriter:
 
     def __init__(self, output: BinaryIO, pool: Executor, limit: int) -> None:
         self.size = 0
-        self.segments: list[Segment] = []
+        self.segments: list[GzipSegment] = []
         self._output = output
         self._pool = pool
         self._limit = limit
-        self._pending: collections.deque[tuple[Segment | None, Future[tuple[bytes, int, int]]]] = collections.deque()
-        self._segment: Segment | None = None
+        self._pending: _Pending = collections.deque()
+        self._segment: GzipSegment | None = None
         self._buffer = bytearray(WINDOW + BLOCK)
         self._dictionary = 0
         self._end = WINDOW
@@ -93,7 +95,7 @@ class GzipWriter:
         """Add bytes to the stream."""
         rest = memoryview(data)
         while rest:
-            rest = rest[self.fill(lambda room: _copy(rest, room), len(rest)) :]  # noqa: B023 - called at once
+            rest = rest[self.fill(lambda room: _copy(rest, room), len(rest)) :]
 
     def fill(self, reader: Callable[[memoryview], int], limit: int) -> int:
         """Let `reader` put up to `limit` bytes straight into the stream, as `readinto` of a file does.
@@ -113,9 +115,9 @@ class GzipWriter:
 
     @contextmanager
     def segment(self, sha256: str) -> Iterator[None]:
-        """Let what the block writes, a file of this sha256, stand alone in the stream and in `segments`."""
+        """Make what the block writes, a file of this sha256, a segment of the stream, listed in `segments`."""
         self._cut()
-        self._segment = Segment(sha256, self.size)
+        self._segment = GzipSegment(sha256, self.size)
         self.segments.append(self._segment)
         yield
         self._cut()
@@ -125,7 +127,7 @@ class GzipWriter:
         """Add a file of this sha256 by its deflate data, which was a segment of a stream like this one."""
         self._cut()
         self._collect(0)
-        segment = Segment(sha256, self.size, block.size, self._packed, len(data), block.crc, block)
+        segment = GzipSegment(sha256, self.size, block.size, self._packed, len(data), block.crc, block)
         self.segments.append(segment)
         self.size += block.size
         self._crc = zlib_ng.crc32_combine(self._crc, block.crc, block.size)
@@ -138,7 +140,7 @@ class GzipWriter:
         self._write(struct.pack("<2I", self._crc, self.size & 0xFFFFFFFF))
 
     def _cut(self) -> None:
-        """Let the next byte begin a block that does not look back."""
+        """Make the next byte begin a block without a dictionary."""
         if self._end > WINDOW:
             self._submit(last=False)
         self._dictionary = 0

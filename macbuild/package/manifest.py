@@ -1,4 +1,4 @@
-"""`manifest.json`: what is in `dist/`, where each byte of it came from, and what the audit said; its schema is shipped.
+"""Write and read `manifest.json`: the contents of `dist/`, their sources and the audit's results.
 
 The file holds no time, no host and no path of the machine that wrote it, so that equal artifacts have equal manifests.
 """
@@ -6,32 +6,33 @@ The file holds no time, no host and no path of the machine that wrote it, so tha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from macbuild.data import Data, from_json, from_plain, schema_of
-from macbuild.errors import ArchiveError, StoreError
+from macbuild.errors import ArchiveError, FileError
+from macbuild.events import Meter, silent
 from macbuild.files import hash_file, os_errors
-from macbuild.package.tree import Entry, walk
+from macbuild.package.tree import TreeEntry, tree_entries
 from macbuild.target import Arch
 
 __all__ = [
     "FORMAT",
+    "ArtifactContents",
     "ArtifactEntry",
-    "Audit",
+    "AuditRecord",
     "Binary",
-    "Contents",
-    "Dependency",
-    "Exempted",
+    "DependencyRecord",
+    "ExemptedRecord",
     "FileRecord",
-    "Finding",
+    "FindingRecord",
     "Manifest",
     "Mode",
-    "Platform",
+    "PlatformRecord",
     "Sidecar",
     "SourceFile",
     "checksum_name",
@@ -63,16 +64,16 @@ class FileRecord(Data, frozen=True, kw_only=True):
     link: str | None = None
 
 
-class Platform(Data, frozen=True, kw_only=True):
-    """What an artifact is for."""
+class PlatformRecord(Data, frozen=True, kw_only=True):
+    """The platform that an artifact is for."""
 
     os: Literal["macos"]
     arch: Arch
     deployment: Version
 
 
-class Dependency(Data, frozen=True, kw_only=True):
-    """What an artifact needs at run time and does not hold: a library of the system or of others, another component."""
+class DependencyRecord(Data, frozen=True, kw_only=True):
+    """A dependency at run time that an artifact does not contain: a library of the system or of others, a component."""
 
     name: str
     kind: Literal["system", "component", "external"]
@@ -89,7 +90,7 @@ class Binary(Data, frozen=True, kw_only=True):
 
 
 class SourceFile(Data, frozen=True, kw_only=True):
-    """The pinned bytes that an artifact was made from: which source of the recipe, how it was asked, what came."""
+    """The pinned bytes that an artifact was made from: the source in the recipe, the request, and the file."""
 
     name: str
     provider: str
@@ -99,7 +100,7 @@ class SourceFile(Data, frozen=True, kw_only=True):
     sha256: Sha256
 
 
-class Finding(Data, frozen=True, kw_only=True):
+class FindingRecord(Data, frozen=True, kw_only=True):
     """A finding of the audit; `file` is the path in the artifact, `slice` the architecture of the image in it."""
 
     rule: str
@@ -110,38 +111,38 @@ class Finding(Data, frozen=True, kw_only=True):
     hint: str | None = None
 
 
-class Exempted(Finding, frozen=True, kw_only=True):
+class ExemptedRecord(FindingRecord, frozen=True, kw_only=True):
     """A finding that the recipe excuses, and why."""
 
     reason: str
 
 
-class Audit(Data, frozen=True, kw_only=True):
-    """What the audit said of an artifact, and by which policy."""
+class AuditRecord(Data, frozen=True, kw_only=True):
+    """The audit's result for an artifact, and the policy."""
 
     policy: str
     ok: bool
-    findings: list[Finding]
-    exempted: list[Exempted]
+    findings: list[FindingRecord]
+    exempted: list[ExemptedRecord]
 
 
-class Contents(Data, frozen=True, kw_only=True):
-    """An artifact as it is known once it is packed: everything but its SBOM, which is made from this."""
+class ArtifactContents(Data, frozen=True, kw_only=True):
+    """An artifact once it is packed: everything but its SBOM, which is made from this."""
 
     file: FileName
     size: Size
     sha256: Sha256
-    component: str
-    component_version: str
-    distribution: str
-    target: Platform
-    minimum_macos: Version
-    files: list[FileRecord]
+    component: Annotated[str, Meta(description="the recipe that it was made by")]
+    component_version: Annotated[str, Meta(description="the release of the recipe")]
+    distribution: Annotated[str, Meta(description="the name that users install or unpack it by")]
+    target: PlatformRecord
+    minimum_macos: Annotated[Version, Meta(description="the maximum over all Mach-O files inside, read from the files")]
+    files: Annotated[list[FileRecord], Meta(description="every file and link inside")]
     binaries: list[Binary]
-    dependencies: list[Dependency]
-    sources: list[SourceFile]
-    tools: dict[str, str]
-    audit: Audit
+    dependencies: Annotated[list[DependencyRecord], Meta(description="what it needs at run time and does not hold")]
+    sources: Annotated[list[SourceFile], Meta(description="the pinned bytes it was made from")]
+    tools: Annotated[dict[str, str], Meta(description="what made the artifact, with versions")]
+    audit: AuditRecord
 
 
 class Sidecar(Data, frozen=True, kw_only=True):
@@ -152,7 +153,7 @@ class Sidecar(Data, frozen=True, kw_only=True):
     sha256: Sha256
 
 
-class ArtifactEntry(Contents, frozen=True, kw_only=True):
+class ArtifactEntry(ArtifactContents, frozen=True, kw_only=True):
     """An artifact with its SBOM: one row of the manifest."""
 
     sbom: Sidecar
@@ -181,13 +182,13 @@ def checksum_name(artifact: str) -> str:
     return f"{artifact}.sha256"
 
 
-def complete(contents: Contents, sbom: str) -> ArtifactEntry:
+def complete(contents: ArtifactContents, sbom: str) -> ArtifactEntry:
     """Return the row of the manifest for an artifact and the text of its SBOM.
 
     Raises
     ------
     ArchiveError
-        A value is not of the form that the schema asks for, so the manifest could not be read again.
+        A value does not have the form that the schema requires, so the manifest could not be read again.
     """
     data = sbom.encode()
     sidecar = Sidecar(file=sbom_name(contents.file), size=len(data), sha256=hashlib.sha256(data).hexdigest())
@@ -197,7 +198,7 @@ def complete(contents: Contents, sbom: str) -> ArtifactEntry:
         raise ArchiveError(f"cannot be described in the manifest: {error}", where=contents.file) from error
 
 
-def record_tree(tree: Path, jobs: int, progress: Callable[[int, int | None], None] | None = None) -> list[FileRecord]:
+def record_tree(tree: Path, jobs: int, progress: Meter = silent) -> list[FileRecord]:
     """Return a record of each file and link below a folder, sorted by the bytes of the path.
 
     Parameters
@@ -212,18 +213,18 @@ def record_tree(tree: Path, jobs: int, progress: Callable[[int, int | None], Non
     Raises
     ------
     ArchiveError
-        The tree holds something that no artifact may hold; see `macbuild.package.tree.walk`.
-    StoreError
+        The tree holds something that an artifact must not hold; see `macbuild.package.tree.tree_entries`.
+    FileError
         A file cannot be read.
     """
 
-    def record(entry: Entry) -> FileRecord:
+    def record(entry: TreeEntry) -> FileRecord:
         if entry.kind == "link":
             return FileRecord(path=entry.path, link=entry.target)
         size, sha256 = hash_file(tree / entry.path)
         return FileRecord(path=entry.path, size=size, sha256=sha256, mode="0755" if entry.mode & 0o100 else "0644")
 
-    entries = [entry for entry in walk(tree) if entry.kind != "folder"]
+    entries = [entry for entry in tree_entries(tree) if entry.kind != "folder"]
     total = sum(entry.size for entry in entries)
     done = 0
     records = []
@@ -231,40 +232,39 @@ def record_tree(tree: Path, jobs: int, progress: Callable[[int, int | None], Non
         for entry, found in zip(entries, pool.map(record, entries), strict=True):
             records.append(found)
             done += entry.size
-            if progress is not None:
-                progress(done, total)
+            progress(done, total)
     return records
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the text of a manifest: keys and artifacts in order of name, two spaces, a final new line."""
+    """Return the text of a manifest: sorted by name, indented by two spaces, with a final line feed."""
     ordered = Manifest(version=FORMAT, artifacts=sorted(manifest.artifacts, key=lambda entry: entry.file))
     return msgspec.json.format(msgspec.json.encode(ordered, order="sorted"), indent=2) + b"\n"
 
 
 def load_manifest(path: Path) -> Manifest:
-    """Read a manifest; one that is not there is empty.
+    """Read a manifest; a missing file is an empty manifest.
 
     Raises
     ------
-    StoreError
-        It cannot be read, is damaged, or is of a version that this macbuild does not know.
+    FileError
+        It cannot be read, is damaged, or is of an unknown version.
     """
     try:
         with os_errors(path):
             data = path.read_bytes()
-    except StoreError as error:
+    except FileError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return Manifest(version=FORMAT, artifacts=[])
         raise
-    hint = "delete it and run again: it is written anew"
+    hint = "delete it and run again: it is rebuilt"
     try:
         version = from_json(data, _Versioned).version
         if version != FORMAT:
-            raise StoreError(f"is of version {version!r}, this macbuild writes {FORMAT}", where=path, hint=hint)
+            raise FileError(f"is of version {version!r}, this macbuild writes {FORMAT}", where=path, hint=hint)
         return from_json(data, Manifest)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise StoreError(f"is damaged: {error}", where=path, hint=hint) from error
+        raise FileError(f"is damaged: {error}", where=path, hint=hint) from error
 
 
 def schema() -> str:

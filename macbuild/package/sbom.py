@@ -1,4 +1,4 @@
-"""The software bill of materials of an artifact: CycloneDX 1.6 as JSON, the same text for the same artifact."""
+"""Write the software bill of materials of an artifact: CycloneDX 1.6 as JSON, the same text for the same artifact."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from macbuild.package.manifest import Contents, FileRecord, SourceFile
+from macbuild.package.manifest import ArtifactContents, FileRecord, SourceFile
 
 if TYPE_CHECKING:
     from cyclonedx.model import HashType, Property
@@ -21,7 +21,7 @@ _LIBRARIES = (".dylib", ".so")
 _PROGRAMS = "bin/"
 
 
-def sbom(contents: Contents, *, license: str, epoch: int, embedded: bool = False) -> str:  # noqa: A002 - SPDX's word
+def sbom(contents: ArtifactContents, *, license: str, epoch: int, embedded: bool = False) -> str:
     """Return the SBOM of an artifact: what it was made from, what it holds and what it needs.
 
     The document describes the artifact (with its sha256), each source with its package URL and sha256, each library
@@ -37,13 +37,13 @@ def sbom(contents: Contents, *, license: str, epoch: int, embedded: bool = False
     epoch
         The document's time, in seconds since 1970.
     embedded
-        Whether the document goes into the artifact. It cannot tell the artifact's hash then, and needs not tell its
+        Whether the document goes into the artifact. It cannot state the artifact's hash then, and need not state its
         file name.
     """
     # The library takes 0.3 s to import, and most runs make no SBOM.
-    from cyclonedx.model.bom import Bom, BomMetaData  # noqa: PLC0415
-    from cyclonedx.model.tool import ToolRepository  # noqa: PLC0415
-    from cyclonedx.output.json import JsonV1Dot6  # noqa: PLC0415
+    from cyclonedx.model.bom import Bom, BomMetaData
+    from cyclonedx.model.tool import ToolRepository
+    from cyclonedx.output.json import JsonV1Dot6
 
     subject = _subject(contents, license, embedded=embedded)
     parts = list(_parts(contents))
@@ -60,13 +60,13 @@ def sbom(contents: Contents, *, license: str, epoch: int, embedded: bool = False
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
 
 
-def _subject(contents: Contents, license: str, *, embedded: bool) -> Component:  # noqa: A002 - as above
-    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415 - as above
-    from packageurl import PackageURL  # noqa: PLC0415
+def _subject(contents: ArtifactContents, license: str, *, embedded: bool) -> Component:
+    from cyclonedx.model.component import Component, ComponentType
+    from packageurl import PackageURL
 
     target = contents.target
     qualifiers = {"arch": target.arch, "os": target.os} | ({} if embedded else {"file_name": contents.file})
-    # What lies in a wheel is a wheel, whose name is not known yet.
+    # An embedded document is inside a wheel, whose name is not known yet.
     kind = "pypi" if embedded or contents.file.endswith(".whl") else "generic"
     return Component(
         name=contents.distribution,
@@ -81,8 +81,8 @@ def _subject(contents: Contents, license: str, *, embedded: bool) -> Component: 
 
 
 def _license(text: str) -> License:
-    from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression  # noqa: PLC0415
-    from cyclonedx.spdx import is_expression, is_supported_id  # noqa: PLC0415
+    from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression
+    from cyclonedx.spdx import is_expression, is_supported_id
 
     declared = LicenseAcknowledgement.DECLARED
     if is_supported_id(text):
@@ -92,9 +92,9 @@ def _license(text: str) -> License:
     return DisjunctiveLicense(name=text, acknowledgement=declared)
 
 
-def _parts(contents: Contents) -> Iterator[Component]:
-    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415 - as above
-    from packageurl import PackageURL  # noqa: PLC0415
+def _parts(contents: ArtifactContents) -> Iterator[Component]:
+    from cyclonedx.model.component import Component, ComponentType
+    from packageurl import PackageURL
 
     for source in contents.sources:
         purl = _purl(source)
@@ -117,7 +117,7 @@ def _parts(contents: Contents) -> Iterator[Component]:
             yield Component(
                 name=needed.name,
                 version=needed.version,
-                bom_ref=f"component/{needed.name}",
+                bom_ref=f"component/{needed.name}@{needed.version}",
                 purl=PackageURL("generic", None, needed.name, needed.version),
             )
 
@@ -126,8 +126,8 @@ def _is_binary(file: FileRecord) -> bool:
     return file.path.endswith(_LIBRARIES) or file.path.startswith(_PROGRAMS)
 
 
-def _tools(contents: Contents) -> list[Component]:
-    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415 - as above
+def _tools(contents: ArtifactContents) -> list[Component]:
+    from cyclonedx.model.component import Component, ComponentType
 
     return [
         Component(name=name, version=version, type=ComponentType.APPLICATION, bom_ref=f"tool/{name}")
@@ -136,25 +136,25 @@ def _tools(contents: Contents) -> list[Component]:
 
 
 def _hashes(sha256: str) -> list[HashType]:
-    from cyclonedx.model import HashAlgorithm, HashType  # noqa: PLC0415 - as above
+    from cyclonedx.model import HashAlgorithm, HashType
 
     return [HashType(alg=HashAlgorithm.SHA_256, content=sha256)]
 
 
 def _properties(values: dict[str, str]) -> list[Property]:
-    from cyclonedx.model import Property  # noqa: PLC0415 - as above
+    from cyclonedx.model import Property
 
     return [Property(name=f"macbuild:{name}", value=value) for name, value in values.items()]
 
 
 def _purl(source: SourceFile) -> PackageURL:
-    """Return the package URL (github.com/package-url/purl-spec) of a source, by what its request says.
+    """Return the package URL (github.com/package-url/purl-spec) of a source, from its request.
 
-    Requests are those of `macbuild.fetch.sources`: `wheel NAME==VERSION TAGS`, `npm NAME@VERSION`, `git URL COMMIT`,
-    `url [file=NAME] URL...`, `file PATH`; and `project NAME==VERSION` for source that comes with the recipe. The path
-    of a local file says nothing to others and is left out.
+    Requests are those of `macbuild.source.fetch.sources`: `wheel NAME==VERSION TAGS`, `npm NAME@VERSION`,
+    `git URL COMMIT`, `url [file=NAME] URL...`, `file PATH`; and `project NAME==VERSION` for source that comes with the
+    recipe. The path of a local file means nothing to others and is left out.
     """
-    from packageurl import PackageURL  # noqa: PLC0415 - as above
+    from packageurl import PackageURL
 
     words = source.request.removeprefix(f"{source.provider} ").split(" ")
     if source.provider == "wheel":

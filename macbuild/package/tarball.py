@@ -1,7 +1,7 @@
 """Write a staged tree as a tar.gz whose bytes depend on the tree alone, and check one against the tree's records.
 
 Headers are written here, in the POSIX format (IEEE 1003.1, pax: "ustar Interchange Format" and "pax Header Block"),
-because what Python's `tarfile` leaves in unused fields is not the same in all its versions.
+because the content that Python's `tarfile` leaves in unused fields differs between its versions.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from __future__ import annotations
 import hashlib
 import struct
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from macbuild.errors import IntegrityError
+from macbuild.events import Meter, silent
 from macbuild.files import atomic_path, hash_file, os_errors
-from macbuild.package.blocks import BlockCache, Segment
+from macbuild.package.blocks import BlockCache, GzipSegment
 from macbuild.package.gunzip import GzipReader
 from macbuild.package.gzip import IDENTITY, GzipWriter, gzip_stream
 from macbuild.package.manifest import FileRecord, Mode
-from macbuild.package.tree import Entry, walk
+from macbuild.package.tree import TreeEntry, tree_entries
 
 __all__ = ["LARGE", "block_cache", "pack", "pack_verified", "verify_tarball"]
 
-# Files of so many bytes are segments of the stream, which may come from a cache.
+# Files of at least this many bytes are segments of the stream, which may come from a cache.
 LARGE = 4 << 20
 
 _BLOCK = 512
@@ -50,12 +51,12 @@ def pack(
     jobs: int,
     records: Mapping[str, FileRecord] | None = None,
     cache: BlockCache | None = None,
-    progress: Callable[[int, int | None], None] | None = None,
-) -> list[Segment]:
+    progress: Meter = silent,
+) -> list[GzipSegment]:
     """Write everything below a folder into a tar.gz, which appears whole or not at all.
 
     Entries are sorted by the bytes of their path, belong to user and group 0 without names, have mode 0755 (folders
-    and what may be executed) or 0644, and one time. Links stay links, hard links become separate files; extended
+    and executable files) or 0644, and one time. Links stay links, hard links become separate files; extended
     attributes, quarantine among them, are not carried. The bytes depend neither on `jobs` nor on `cache`.
 
     Parameters
@@ -71,7 +72,7 @@ def pack(
     jobs
         Threads that compress. The result does not depend on it.
     records
-        The records of the tree by path, if they are known; what is not among them is hashed when it is needed.
+        The records of the tree by path, if they are known; files without a record are hashed when necessary.
     cache
         Compressed forms of large files that were packed before.
     progress
@@ -79,23 +80,23 @@ def pack(
 
     Returns
     -------
-    list[Segment]
+    list[GzipSegment]
         Where the large files are, for `verify_tarball` and `BlockCache.keep`.
 
     Raises
     ------
     ArchiveError
-        The tree holds a device, or a link that is absolute, broken or leads out; see `macbuild.package.tree.walk`.
+        The tree holds something that an artifact must not hold; see `macbuild.package.tree.tree_entries`.
     IntegrityError
         A file changed while it was packed.
-    NoSpaceError, StoreError
+    FileError, NoSpaceError
         Something cannot be read or written.
     """
-    entries = walk(tree)
+    entries = tree_entries(tree)
     total = sum(entry.size for entry in entries)
     done = 0
     with atomic_path(output) as partial, partial.open("wb") as file, gzip_stream(file, jobs) as stream:
-        stream.write(_headers(top, Entry("", "folder", 0o755), epoch))
+        stream.write(_headers(top, TreeEntry("", "folder", 0o755), epoch))
         for entry in entries:
             stream.write(_headers(f"{top}/{entry.path}", entry, epoch))
             if entry.size >= LARGE:
@@ -105,15 +106,14 @@ def pack(
                 counts = _contents(tree, entry, stream)
             for count in counts:
                 done += count
-                if progress is not None:
-                    progress(done, total)
+                progress(done, total)
             stream.write(bytes(-entry.size % _BLOCK))
         stream.write(bytes(2 * _BLOCK))
         stream.write(bytes(-stream.size % _RECORD))
     return stream.segments
 
 
-def _sha256(tree: Path, entry: Entry, record: FileRecord | None) -> str:
+def _sha256(tree: Path, entry: TreeEntry, record: FileRecord | None) -> str:
     """Return the hash of a file from its record, or else by reading it."""
     size, sha256 = hash_file(tree / entry.path) if record is None else (record.size, record.sha256)
     if size != entry.size or sha256 is None:
@@ -121,7 +121,7 @@ def _sha256(tree: Path, entry: Entry, record: FileRecord | None) -> str:
     return sha256
 
 
-def _large(tree: Path, entry: Entry, sha256: str, stream: GzipWriter, cache: BlockCache | None) -> Iterator[int]:
+def _large(tree: Path, entry: TreeEntry, sha256: str, stream: GzipWriter, cache: BlockCache | None) -> Iterator[int]:
     """Put a large file into the stream as a segment, from the cache if it is there; yield the length of each part."""
     with cache.open(sha256) if cache is not None else nullcontext() as found:
         if found is not None and found[0].size == entry.size:
@@ -132,7 +132,7 @@ def _large(tree: Path, entry: Entry, sha256: str, stream: GzipWriter, cache: Blo
         yield from _contents(tree, entry, stream)
 
 
-def _contents(tree: Path, entry: Entry, stream: GzipWriter) -> Iterator[int]:
+def _contents(tree: Path, entry: TreeEntry, stream: GzipWriter) -> Iterator[int]:
     """Put a file's bytes into the stream; yield the length of each part."""
     if entry.kind != "file":
         return
@@ -145,11 +145,11 @@ def _contents(tree: Path, entry: Entry, stream: GzipWriter) -> Iterator[int]:
             raise _changed(tree, entry)
 
 
-def _changed(tree: Path, entry: Entry) -> IntegrityError:
+def _changed(tree: Path, entry: TreeEntry) -> IntegrityError:
     return IntegrityError("changed while it was packed", where=tree / entry.path, hint="run again")
 
 
-def _headers(path: str, entry: Entry, epoch: int) -> bytes:
+def _headers(path: str, entry: TreeEntry, epoch: int) -> bytes:
     """Return the header of an entry, after a pax header if the path, link or size does not fit."""
     name = path + "/" * (entry.kind == "folder")
     prefix, short = _split(name)
@@ -163,10 +163,10 @@ def _headers(path: str, entry: Entry, epoch: int) -> bytes:
     out = b""
     if extended:
         pax = b"".join(_pax_record(key, value) for key, value in sorted(extended.items()))
-        header = _ustar(Entry("././@PaxHeader", "file", 0o644, len(pax)), b"x", "", epoch)
+        header = _ustar(TreeEntry("././@PaxHeader", "file", 0o644, len(pax)), b"x", "", epoch)
         out = header + pax + bytes(-len(pax) % _BLOCK)
     size = 0 if "size" in extended else entry.size
-    fixed = Entry(short or name, entry.kind, entry.mode, size, entry.target)
+    fixed = TreeEntry(short or name, entry.kind, entry.mode, size, entry.target)
     return out + _ustar(fixed, _TYPES[entry.kind], prefix, epoch)
 
 
@@ -189,8 +189,8 @@ def _pax_record(key: str, value: str) -> bytes:
     return str(length).encode() + body
 
 
-def _ustar(entry: Entry, kind: bytes, prefix: str, epoch: int) -> bytes:
-    """Return the header block; what does not fit was said in a pax header before, and is cut here."""
+def _ustar(entry: TreeEntry, kind: bytes, prefix: str, epoch: int) -> bytes:
+    """Return the header block; values that do not fit are in a pax header before it, and are cut here."""
     name, target, before = (part.encode("ascii", "replace") for part in (entry.path, entry.target, prefix))
     mode, nobody, size, time = b"%07o" % entry.mode, b"%07o" % 0, b"%011o" % entry.size, b"%011o" % epoch
     fields = (name, mode, nobody, nobody, size, time, b" " * 8, kind, target, b"ustar", b"00", b"", b"", b"", b"")
@@ -207,7 +207,7 @@ def pack_verified(
     epoch: int,
     jobs: int,
     cache: BlockCache,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Meter = silent,
 ) -> None:
     """Pack a tree, prove that the tarball holds what its records say, and keep the large files' compressed forms.
 
@@ -220,7 +220,7 @@ def pack_verified(
 
 
 def verify_tarball(
-    path: Path, expected: Mapping[str, FileRecord], *, top: str, segments: Sequence[Segment] = ()
+    path: Path, expected: Mapping[str, FileRecord], *, top: str, segments: Sequence[GzipSegment] = ()
 ) -> None:
     """Read a tar.gz again and prove that every member is what the records of its stage say.
 
@@ -237,13 +237,13 @@ def verify_tarball(
     top
         Name of the one folder that everything must lie in.
     segments
-        What `pack` returned; nothing of it is trusted. New ones are sealed for `BlockCache.keep`.
+        What `pack` returned; none of it is trusted. New ones are sealed for `BlockCache.keep`.
 
     Raises
     ------
     IntegrityError
-        It is damaged, or a member is missing, there twice, unexpected or different.
-    StoreError
+        It is damaged, or a member is missing, listed twice, unexpected or different.
+    FileError
         It cannot be read.
     """
     seen: set[str] = set()
@@ -255,19 +255,19 @@ def verify_tarball(
                 for member in archive:
                     name = _name_below(path, top, member)
                     if name in seen:
-                        raise IntegrityError("is there twice", where=f"{path}: {name}")
+                        raise IntegrityError("is listed twice", where=f"{path}: {name}")
                     seen.add(name)
                     segment = places.pop(member.offset_data, None) if member.size else None
                     _compare(f"{path}: {name}", archive, member, expected.get(name), segment)
         except (tarfile.TarError, ValueError, EOFError) as error:
-            raise IntegrityError(f"is no well-formed tar archive: {error}", where=path) from error
+            raise IntegrityError(f"is not a well-formed tar archive: {error}", where=path) from error
         while stream.read(_CHUNK):
             continue
     for name in expected:
         if name not in seen:
             raise IntegrityError("is missing", where=f"{path}: {name}")
     if places:
-        raise IntegrityError("has a segment that is no member", where=path)
+        raise IntegrityError("has a segment that is not a member", where=path)
 
 
 def _name_below(path: Path, top: str, member: tarfile.TarInfo) -> str:
@@ -277,7 +277,11 @@ def _name_below(path: Path, top: str, member: tarfile.TarInfo) -> str:
 
 
 def _compare(
-    where: str, archive: tarfile.TarFile, member: tarfile.TarInfo, record: FileRecord | None, segment: Segment | None
+    where: str,
+    archive: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    record: FileRecord | None,
+    segment: GzipSegment | None,
 ) -> None:
     if member.isdir():
         if member.mode != 0o755 or record is not None:
@@ -296,8 +300,8 @@ def _compare(
         raise IntegrityError(f"differs from the stage in {', '.join(wrong)}", where=where)
 
 
-def _found(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, segment: Segment | None) -> FileRecord:
-    """Return the record of a member by what was read of it, or compared if it is a segment from the cache."""
+def _found(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, segment: GzipSegment | None) -> FileRecord:
+    """Return the record of a member from its bytes, or from the comparison if it is a segment from the cache."""
     if segment is not None and segment.block is not None:
         size, sha256 = segment.size, segment.sha256
         if size != member.size:

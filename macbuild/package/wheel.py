@@ -1,10 +1,10 @@
-"""Make a wheel of a stage: scikit-build-core says what is in its metadata, the archive is written here.
+"""Make a wheel from a stage: scikit-build-core provides its metadata, the archive is written here.
 
 `pip wheel` of the same project must give a wheel with the same metadata, so scikit-build-core's own PEP 517 hook runs,
 in a process of its own, since it works in the current folder and with the environment. The project is told by the
 CMake variable `MACBUILD_STAGE` to compile nothing and to install the stage as it is.
 
-What comes out is only read. The wheel that is published is written anew: members sorted with the metadata last, one
+That wheel is only read. The published wheel is a new archive: members sorted with the metadata last, one
 time, modes 0644 and 0755, the tag of the target (this may be Linux), the SBOM in `.dist-info/sboms` (PEP 770), and a
 RECORD of all that. So its bytes depend on the stage, the project's metadata and the epoch alone.
 """
@@ -34,7 +34,7 @@ import macbuild
 from macbuild.errors import ArchiveError, BuildError, IntegrityError, ToolError
 from macbuild.files import os_errors
 from macbuild.package.manifest import FileRecord, Mode, record_tree
-from macbuild.package.zip import Member, read_zip, write_zip
+from macbuild.package.zip import ZipMember, read_zip, write_zip
 from macbuild.target import Target, parse_version
 
 __all__ = ["build_wheel", "platform_tag", "verify_wheel", "wheel_name"]
@@ -43,7 +43,7 @@ _HOOK = (
     "import json, sys; from scikit_build_core.build import build_wheel; "
     "build_wheel(sys.argv[1], json.loads(sys.argv[2]))"
 )
-# What the hook sees of the environment. All else, such as CMAKE_GENERATOR or SKBUILD_*, could change the result.
+# The environment variables that the hook sees. Others, such as CMAKE_GENERATOR or SKBUILD_*, could change the result.
 _ENVIRONMENT = ("HOME", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR")
 _NO_COMPILER = "no-compiler-may-run-for-a-wheel"
 _LAST_LINES = 30
@@ -106,9 +106,9 @@ def build_wheel(
     output
         The folder that the wheel is written to.
     name, version
-        What the project must say it is.
+        The name and version that the project must declare.
     target
-        What the stage was built for; it decides the tag.
+        The target that the stage was built for; it decides the tag.
     epoch
         The time of all members, in seconds since 1970.
     sbom
@@ -128,12 +128,12 @@ def build_wheel(
     ------
     ArchiveError
         The stage holds what a wheel cannot hold: a link, a file outside of any package, metadata, or two names that
-        differ in case only; or something that no artifact may hold.
+        differ in case only; or something that an artifact must not hold.
     BuildError
-        The project has no pyproject.toml, fails, or makes another wheel than it should.
+        The project has no pyproject.toml, fails, or makes a wheel other than the expected one.
     ToolError
         scikit-build-core is not installed.
-    NoSpaceError, StoreError
+    FileError, NoSpaceError
         Something cannot be read or written.
     """
     file = wheel_name(name, version, target)
@@ -147,7 +147,7 @@ def build_wheel(
     metadata["METADATA"] = _metadata(metadata["METADATA"], name, version, wanted, project)
     metadata["WHEEL"] = _wheel_file(file)
     metadata[f"sboms/{canonicalize_name(name).replace('-', '_')}.cdx.json"] = sbom.encode()
-    members += [Member(f"{info}/{path}", data) for path, data in metadata.items()]
+    members += [ZipMember(f"{info}/{path}", data) for path, data in metadata.items()]
     members.sort(key=lambda member: (member.name.startswith(f"{info}/"), member.name.encode()))
     members.append(_record_file(f"{info}/RECORD", members))
     write_zip(output / file, members, epoch=epoch, jobs=jobs)
@@ -162,7 +162,7 @@ def _check_stage(stage: Path, records: Mapping[str, FileRecord]) -> None:
         if record.link is not None:
             raise ArchiveError("is a link, which a wheel cannot hold", where=stage / path)
         if not slash:
-            raise ArchiveError("would lie in site-packages itself, in no package", where=stage / path)
+            raise ArchiveError("would be in site-packages itself, outside of any package", where=stage / path)
         if top.endswith((".dist-info", ".data")) or "\\" in path:
             raise ArchiveError("has a name that means something else in a wheel", where=stage / path)
         other = folded.setdefault(path.casefold(), path)
@@ -173,7 +173,7 @@ def _check_stage(stage: Path, records: Mapping[str, FileRecord]) -> None:
 
 
 def _run_hook(project: Path, stage: Path, folder: Path, file: str, epoch: int) -> Path:
-    """Let scikit-build-core make a wheel in a temporary folder; return it once its name is the right one."""
+    """Let scikit-build-core make a wheel in a temporary folder; return it after checking its name."""
     if not (project / "pyproject.toml").is_file():
         raise BuildError("has no pyproject.toml, so it cannot become a wheel", where=project)
     if importlib.util.find_spec("scikit_build_core") is None:
@@ -219,9 +219,9 @@ def _check_name(found: str, expected: str, project: Path) -> None:
         raise BuildError(f"scikit-build-core made {found}, not {expected}", where=project, hint=hint)
 
 
-def _take_apart(made: Path, info: str, records: Mapping[str, FileRecord]) -> tuple[list[Member], dict[str, bytes]]:
+def _take_apart(made: Path, info: str, records: Mapping[str, FileRecord]) -> tuple[list[ZipMember], dict[str, bytes]]:
     """Return the stage's files out of a wheel, compared with the records, and its metadata by path."""
-    files: list[Member] = []
+    files: list[ZipMember] = []
     metadata: dict[str, bytes] = {}
     for member in read_zip(made):
         top, _, rest = member.name.partition("/")
@@ -231,9 +231,9 @@ def _take_apart(made: Path, info: str, records: Mapping[str, FileRecord]) -> tup
         elif record is None:
             raise BuildError("was put into the wheel, but is not in the stage", where=member.name)
         elif (len(member.data), hashlib.sha256(member.data).hexdigest()) != (record.size, record.sha256):
-            raise BuildError("is another file in the wheel than in the stage", where=member.name)
+            raise BuildError("differs between the wheel and the stage", where=member.name)
         else:
-            files.append(Member(member.name, member.data, 0o755 if record.mode == "0755" else 0o644))
+            files.append(ZipMember(member.name, member.data, 0o755 if record.mode == "0755" else 0o644))
     left = records.keys() - {member.name for member in files}
     if left:
         raise BuildError("is in the stage, but was not put into the wheel", where=min(left))
@@ -244,7 +244,7 @@ def _take_apart(made: Path, info: str, records: Mapping[str, FileRecord]) -> tup
 
 
 def _metadata(data: bytes, name: str, version: str, wanted: Sequence[Requirement], project: Path) -> bytes:
-    """Return METADATA with the right requirements, if it is about the right project."""
+    """Return METADATA with the right requirements, after checking the project's name and version."""
     head, blank, description = data.partition(b"\n\n")
     replaced = {canonicalize_name(item.name) for item in wanted}
     try:
@@ -263,7 +263,7 @@ def _metadata(data: bytes, name: str, version: str, wanted: Sequence[Requirement
 
 
 def _required(line: str, project: Path) -> str | None:
-    """Return the package that a line of METADATA asks for, if it does."""
+    """Return the package that a line of METADATA requires, or None."""
     key, _, value = line.partition(": ")
     return canonicalize_name(_requirement(value, project).name) if key == "Requires-Dist" else None
 
@@ -276,7 +276,7 @@ def _requirement(text: str, project: Path) -> Requirement:
 
 
 def _wheel_file(file: str) -> bytes:
-    """Return the text of WHEEL; who wrote the archive is macbuild."""
+    """Return the text of WHEEL, with macbuild as the generator."""
     tag = "-".join(file.removesuffix(".whl").split("-")[2:])
     lines = (
         "Wheel-Version: 1.0",
@@ -287,14 +287,14 @@ def _wheel_file(file: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _record_file(path: str, members: Iterable[Member]) -> Member:
+def _record_file(path: str, members: Iterable[ZipMember]) -> ZipMember:
     """Return RECORD: path, sha256 and size of each member, and its own path (PyPA, "Recording installed projects")."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for member in members:
         writer.writerow((member.name, _record_hash(member.data), len(member.data)))
     writer.writerow((path, "", ""))
-    return Member(path, text.getvalue().encode())
+    return ZipMember(path, text.getvalue().encode())
 
 
 def _record_hash(data: bytes) -> str:
@@ -314,8 +314,8 @@ def verify_wheel(path: Path, expected: Mapping[str, FileRecord]) -> None:
     Raises
     ------
     IntegrityError
-        It is damaged, or a file is missing, there twice, unexpected or different.
-    StoreError
+        It is damaged, or a file is missing, listed twice, unexpected or different.
+    FileError
         It cannot be read.
     """
     info = f"{'-'.join(path.name.split('-')[:2])}.dist-info/"

@@ -1,8 +1,8 @@
 """Write a zip archive whose bytes depend on its members alone, and read one back.
 
-Headers are written here, by sections 4.3.7 to 4.3.16 of PKWARE's APPNOTE, because what Python's `zipfile` writes is not
-the same in all its versions, and Python's own zlib differs from build to build. Why zlib-ng gives the same bytes
-everywhere is told in `macbuild.package.gzip`. Reading back is left to `zipfile`, which shares no code with this.
+Headers are written here, by sections 4.3.7 to 4.3.16 of PKWARE's APPNOTE, because the output of Python's `zipfile`
+differs between its versions, and Python's own zlib differs between builds. `macbuild.package.gzip` explains why
+zlib-ng gives the same bytes everywhere. Reading back is left to `zipfile`, which shares no code with this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from macbuild.errors import ArchiveError, IntegrityError
 from macbuild.files import atomic_path, os_errors
 from macbuild.package.gzip import LEVEL, RAW
 
-__all__ = ["Member", "read_zip", "write_zip"]
+__all__ = ["ZipMember", "read_zip", "write_zip"]
 
 # Signature, version needed, flags, method, time, date, CRC, packed size, size, lengths of name and extra field.
 _LOCAL = struct.Struct("<4s 5H 3I 2H")
@@ -41,7 +41,7 @@ _FIRST_YEAR = 1980
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ZipMember:
     """A file of an archive: its path with slashes, its bytes, and its mode, 0o644 or 0o755."""
 
     name: str
@@ -49,7 +49,7 @@ class Member:
     mode: int = 0o644
 
 
-def write_zip(output: Path, members: Sequence[Member], *, epoch: int, jobs: int) -> None:
+def write_zip(output: Path, members: Sequence[ZipMember], *, epoch: int, jobs: int) -> None:
     """Write members in the order given, deflated where that makes them smaller; the file appears whole or not at all.
 
     Parameters
@@ -67,7 +67,7 @@ def write_zip(output: Path, members: Sequence[Member], *, epoch: int, jobs: int)
     ------
     ArchiveError
         There are more members or bytes than fit without the zip64 extension, or a name is longer than 65535 bytes.
-    NoSpaceError, StoreError
+    FileError, NoSpaceError
         The output cannot be written.
     """
     time = _dos_time(epoch)
@@ -93,7 +93,7 @@ def write_zip(output: Path, members: Sequence[Member], *, epoch: int, jobs: int)
         file.write(listed + _END.pack(b"PK\5\6", 0, 0, count, count, len(listed), offset, 0))
 
 
-def _deflate(member: Member) -> bytes:
+def _deflate(member: ZipMember) -> bytes:
     """Return the deflate data of a member, or its bytes if those are not more."""
     packer = zlib_ng.compressobj(LEVEL, zlib_ng.DEFLATED, RAW)
     packed = packer.compress(member.data) + packer.flush()
@@ -111,14 +111,14 @@ def _dos_time(epoch: int) -> tuple[int, int]:
     )
 
 
-def read_zip(path: Path) -> Iterator[Member]:
+def read_zip(path: Path) -> Iterator[ZipMember]:
     """Read a zip archive member by member, with every CRC checked; folders are left out.
 
     Raises
     ------
     IntegrityError
-        It is damaged, or holds a member that is no plain file, or one that is there twice.
-    StoreError
+        It is damaged, or holds a member that is not a plain file, or is listed twice.
+    FileError
         It cannot be read.
     """
     seen: set[str] = set()
@@ -131,10 +131,10 @@ def read_zip(path: Path) -> Iterator[Member]:
                     continue
                 mode = info.external_attr >> 16
                 if info.filename in seen:
-                    raise IntegrityError("is there twice", where=f"{path}: {info.filename}")
+                    raise IntegrityError("is listed twice", where=f"{path}: {info.filename}")
                 if not stat.S_ISREG(mode):
                     raise IntegrityError("is not a plain file", where=f"{path}: {info.filename}")
                 seen.add(info.filename)
-                yield Member(info.filename, archive.read(info), stat.S_IMODE(mode))
+                yield ZipMember(info.filename, archive.read(info), stat.S_IMODE(mode))
     except (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, RuntimeError) as error:
-        raise IntegrityError(f"is no whole zip archive: {error}", where=path) from error
+        raise IntegrityError(f"is not a complete zip archive: {error}", where=path) from error

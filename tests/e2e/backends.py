@@ -1,4 +1,4 @@
-"""What the tests of all backends do: install a wheel as on a Mac, read it with LIEF, compare it with its providers."""
+"""Install wheels of backends as on a Mac, read them with LIEF and compare them with their providers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import lief
 
-from macbuild.toolchain.evidence import load_evidence
+from macbuild.build.toolchain.evidence import load_evidence
 from tests.e2e.conftest import ARTIFACTS, ROOT
 
 CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CPU_TYPE.X86_64}
@@ -31,7 +31,7 @@ def install(dist: Path, component: str, arch: str, target: Path) -> Path:
 
 
 def read(path: Path, arch: str) -> lief.MachO.Binary:
-    """Return the slice of a Mach-O file as LIEF sees it; keep it while what it gives is in use."""
+    """Return the slice of a Mach-O file as LIEF sees it; keep it while parts of it are in use."""
     parsed = lief.MachO.parse(path)
     assert parsed is not None
     image = parsed.take(CPU[arch])
@@ -40,7 +40,7 @@ def read(path: Path, arch: str) -> lief.MachO.Binary:
 
 
 def check_exports(image: lief.MachO.Binary) -> None:
-    """Check that a backend exports Triton's entry points alone."""
+    """Check that a backend exports only Triton's entry points."""
     exported = {str(symbol.name) for symbol in image.exported_symbols}
     assert "_TRITONBACKEND_ModelInstanceExecute" in exported
     assert {name for name in exported if not name.startswith("_TRITONBACKEND_")} == set()
@@ -49,7 +49,7 @@ def check_exports(image: lief.MachO.Binary) -> None:
 def check_imports(image: lief.MachO.Binary, arch: str, libraries: Mapping[str, lief.MachO.Binary]) -> None:
     """Check that each symbol is in the library that it is bound to: given ones, the server, or those of the system."""
     offered = {name: {str(symbol.name) for symbol in library.exported_symbols} for name, library in libraries.items()}
-    stub = ROOT / "recipes/backend_kit/tritonserver.symbols"
+    stub = ROOT / "recipes/backends/backend_kit/tritonserver.symbols"
     offered["@rpath/libtritonserver.dylib"] = {
         f"_{line}" for line in stub.read_text().split("\n") if line and not line.startswith("#")
     }

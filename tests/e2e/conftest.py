@@ -1,4 +1,4 @@
-"""The main job, run once for each architecture as a user runs it, on the real inputs."""
+"""Run the main job once for each architecture as a user runs it, on the real inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.conftest import cache_folder
+from tests.conftest import cache_folder, quick_compilers, shared_store
 
 ROOT = Path(__file__).parents[2]
 PYTORCH = "tritonserver-backend-pytorch-0.1.0-macos"
@@ -49,10 +49,26 @@ ARTIFACTS = {
 
 @dataclass
 class Macbuild:
-    """The installed command with a store of its own."""
+    """The installed command with a store.
+
+    Parameters
+    ----------
+    cache
+        Folder of the store.
+    environ
+        Variables besides those of the tests.
+    """
 
     cache: Path
     environ: Mapping[str, str] = field(default_factory=dict)
+
+    def quick(self) -> Macbuild:
+        """Return the command with compilers for this machine that do not optimize, for third-party libraries."""
+        return Macbuild(self.cache, {**self.environ, **quick_compilers()})
+
+    def under_load(self, seconds: int) -> Macbuild:
+        """Return the command whose tests of backends send requests from many clients for so many seconds."""
+        return Macbuild(self.cache, {**self.environ, "MACBUILD_TEST_LOAD_SECONDS": str(seconds)})
 
     def start(self, *arguments: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
         """Start the command and return the running process."""
@@ -75,25 +91,25 @@ class Macbuild:
 
 @pytest.fixture(scope="session")
 def macbuild() -> Macbuild:
-    """The command with the store that the e2e tests share; it holds what registries gave, so they are asked once."""
-    return Macbuild(cache_folder() / "store")
+    """Return the command with the shared store; it keeps downloads, so each registry is asked once."""
+    return Macbuild(shared_store())
 
 
 @pytest.fixture(scope="session")
 def dist(macbuild: Macbuild, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the artifacts of all three architectures."""
+    """Return a folder with the artifacts of all three architectures."""
     folder = tmp_path_factory.mktemp("dist")
     with FileLock(cache_folder() / "dist.lock"):
         for arch in ARTIFACTS:
             # All libraries for one architecture; tests/e2e/test_libraries.py builds some for the other.
             line = ["all", "--skip-unreachable"] if arch == "arm64" else ["build", *COMPONENTS]
-            macbuild(*line, "--arch", arch, "--dist", str(folder))
+            macbuild.quick()(*line, "--arch", arch, "--dist", str(folder))
     return folder
 
 
 @pytest.fixture(scope="session")
 def mirror(macbuild: Macbuild, dist: Path) -> Path:
-    """A mirror folder with every pinned file, so that runs with an empty store ask no registry."""
+    """Return a mirror folder with every pinned wheel, so that runs with an empty store ask no registry."""
     del dist
     folder = cache_folder() / "mirror"
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What comes out of the main job, read back with other people's tools."""
+"""Read the artifacts of the main job back with other people's tools."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import jsonschema
 import lief
 import pytest
 
-from macbuild.cli.toolpath import tool_folder
+from macbuild.macho.tools.path import tool_folder
 from tests.e2e.backends import wheel
 from tests.e2e.conftest import ARTIFACTS, COMPONENTS, ONNXRUNTIME, PYTORCH, Macbuild
 from tests.integration.test_delocate import Delocate
 
 FILES = [(arch, file) for arch, files in ARTIFACTS.items() for file in files]
-# What an artifact leans on: the server that loads a backend, and for the wheel the package torch.
+# What an artifact depends on: the server that loads a backend, and for the wheel the package torch.
 SERVER = "@rpath/libtritonserver.dylib"
 
 
 @pytest.fixture(scope="module")
 def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All artifacts, each in a folder of its file's name; tarballs without their top folder, by GNU tar."""
+    """Return a folder with each artifact unpacked below its name; tarballs without their top folder, by GNU tar."""
     folder = tmp_path_factory.mktemp("unpacked")
     for _, file in FILES:
         (folder / file).mkdir()
@@ -54,7 +54,7 @@ def slices(root: Path) -> Iterator[tuple[Path, lief.MachO.Binary]]:
 
 
 def code_hashes_match(content: bytes, start: int, size: int) -> bool:
-    """Compute the page hashes of a signature again, straight from the format, with no code of macbuild."""
+    """Compute the page hashes of a signature from the format alone, without macbuild's code."""
     blob = content[start : start + size]
     count = struct.unpack_from(">I", blob, 8)[0]
     directories = 0
@@ -173,7 +173,7 @@ def test_artifact_passes_the_release_policy_by_the_command(
 
 def test_second_run_does_nothing_and_says_so(macbuild: Macbuild, dist: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in dist.iterdir()}
-    answer = macbuild("all", "--skip-unreachable", "--arch", "arm64", "--dist", str(dist))
+    answer = macbuild.quick()("all", "--skip-unreachable", "--arch", "arm64", "--dist", str(dist))
     assert "Nothing to do" in answer.stderr
     assert {path.name: path.stat().st_mtime_ns for path in dist.iterdir()} == before
 
@@ -197,7 +197,7 @@ def test_cmake_finds_the_libraries_of_the_artifact(unpacked: Path, tmp_path: Pat
         assert (Path(folder) / "torch").is_dir()
 
 
-def test_headers_that_differ_between_slices_are_chosen_by_the_compiler(unpacked: Path) -> None:
+def test_compiler_chooses_headers_that_differ_between_slices(unpacked: Path) -> None:
     include = unpacked / "libtorch-2.2.2-macos-universal2.tar.gz/include/ATen"
     for arch, enabled in (("arm64", 0), ("x86_64", 1)):
         zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch.replace('arm64', 'aarch64')}-macos.11.0"]
@@ -206,9 +206,9 @@ def test_headers_that_differ_between_slices_are_chosen_by_the_compiler(unpacked:
         assert f"#define AT_MKLDNN_ENABLED() {enabled}" in macros.splitlines()
 
 
-def test_runs_in_other_folders_with_other_jobs_are_byte_identical(dist: Path, mirror: Path, tmp_path: Path) -> None:
-    # With one job only what is repackaged, because compiling everything again takes minutes.
-    for jobs, line in (("1", ["build", "libtorch", "onnxruntime"]), ("5", ["build", *COMPONENTS])):
+def test_other_folders_and_job_counts_give_identical_bytes(dist: Path, mirror: Path, tmp_path: Path) -> None:
+    # With one job only what is small, because everything takes minutes with one.
+    for jobs, line in (("1", ["build", "onnxruntime"]), ("5", ["build", *COMPONENTS])):
         folder = tmp_path / f"somewhere else {jobs}"
         (folder / "work").mkdir(parents=True)
         out = folder / "out"

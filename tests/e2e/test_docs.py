@@ -1,4 +1,4 @@
-"""Every command of the documentation is run, or listed here with the reason why it is not."""
+"""Run every command of the documentation; those that are not run are listed here with the reason."""
 
 from __future__ import annotations
 
@@ -11,21 +11,32 @@ from pathlib import Path
 
 import pytest
 
+from macbuild.files import mirror as mirror_folder
+from macbuild.files import remove_tree
+from tests.conftest import cache_folder, quick_compilers
 from tests.e2e.conftest import ROOT, Macbuild
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CHECKED_OUT = ("cmake", "recipes", "patches")
 INSTALLS = "installs macbuild itself; .ci/run runs the test command as it stands there"
 NEEDS_MAC = "needs a Mac"
 # Commands that are shown and not run, by page and beginning.
 NOT_RUN = {
     ("README.md", "python3 -m venv .venv"): INSTALLS,
+    ("README.md", "python3 -m pip install dist/"): NEEDS_MAC,
     ("CONTRIBUTING.md", "python3 -m venv .venv"): INSTALLS,
     ("docs/benchmarks.md", "python -m bench"): "measures for minutes, on an idle machine only",
     ("docs/conformance.md", "CONFORMANCE_PAGE="): "tests/e2e/test_onnxruntime.py runs the cases",
     ("docs/how-to/build-triton.md", "macbuild doctor --upstream"): "needs GitHub",
-    ("docs/how-to/build-triton.md", "macbuild build tritonserver"): "tests/upstream does, from the synthetic sources",
-    ("docs/how-to/build-triton.md", "macbuild test tritonserver"): "tests/upstream does, from the synthetic sources",
+    (
+        "docs/how-to/build-triton.md",
+        "macbuild build tritonserver",
+    ): "tests/integration/upstream does, from the synthetic sources",
+    (
+        "docs/how-to/build-triton.md",
+        "macbuild test tritonserver",
+    ): "tests/integration/upstream does, from the synthetic sources",
     ("docs/how-to/build-triton.md", "tritonserver --model-repository"): NEEDS_MAC,
     ("docs/how-to/delocate-on-linux.md", "python3 -m pip install delocate"): "the test extra installs it",
     ("docs/how-to/test-a-backend.md", "python3 -m pip install"): "the test extra is installed",
@@ -37,6 +48,8 @@ NOT_RUN = {
     ("docs/how-to/use-the-artifacts.md", "python3 -c 'import ctypes"): NEEDS_MAC,
     ("docs/how-to/use-the-artifacts.md", "python3 -m pip install dist/"): NEEDS_MAC,
     ("docs/how-to/use-the-artifacts.md", "xattr -dr"): NEEDS_MAC,
+    ("docs/tutorial/first-model.md", "python3 -m pip install tritonserver_backend"): NEEDS_MAC,
+    ("docs/tutorial/first-model.md", "curl -s localhost:8000"): NEEDS_MAC,
 }
 
 
@@ -49,41 +62,57 @@ def blocks(page: Path, language: str) -> list[str]:
     return [code for kind, code in FENCE.findall(page.read_text("utf-8")) if kind == language]
 
 
+def checkout(page: Path) -> Path:
+    """Return a folder with recipes, edits and a lock. Its path stays the same, so that little is compiled twice."""
+    work = cache_folder() / "pages" / page.stem
+    for place in work.glob("*"):
+        if place.name not in CHECKED_OUT:
+            remove_tree(place)
+    for name in CHECKED_OUT:
+        mirror_folder(ROOT / name, work / name)
+    shutil.copyfile(ROOT / "macbuild.lock", work / "macbuild.lock")
+    return work
+
+
 RUN = [page for page in PAGES if blocks(page, "sh")]
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_commands_of_a_page_run_one_after_the_other(
-    page: Path, macbuild: Macbuild, mirror: Path, tmp_path: Path
-) -> None:
-    """A page is one shell session in a folder that has recipes, edits and lock, as a checkout has."""
-    for folder in ("cmake", "recipes", "patches"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    shutil.copyfile(ROOT / "macbuild.lock", tmp_path / "macbuild.lock")
+def test_commands_of_a_page_run_in_order(page: Path, macbuild: Macbuild, mirror: Path, tmp_path: Path) -> None:
+    """Run a page as one shell session in a folder that has recipes, edits and a lock, as a checkout has."""
+    script = "".join(blocks(page, "sh"))
+    # A page that tests a backend compiles it as the tests of the backend do, so it finds what they have compiled.
+    variables = {} if "macbuild test " in script else dict(quick_compilers())
+    if "recipes/" in script:
+        work = checkout(page)
+    else:
+        work = tmp_path
+        shutil.copyfile(ROOT / "macbuild.lock", work / "macbuild.lock")
+        variables |= {"MACBUILD_RECIPES": str(ROOT / "recipes"), "MACBUILD_LOCK": str(work / "macbuild.lock")}
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("MACBUILD_")},
+        **variables,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "MACBUILD_CACHE_DIR": str(macbuild.cache),
-        # What a page has pip download is what the mirror has, so that no registry is asked twice.
+        # pip downloads from the mirror, so that no registry is asked twice.
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(mirror),
     }
-    script = "".join(blocks(page, "sh"))
     done = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", script],
-        cwd=tmp_path,
+        cwd=work,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    # A page goes on after an error that it shows: `|| echo "exit code $?"  # 15`.
+    # A page continues after an error that it shows: `|| echo "exit code $?"  # 15`.
     promised = re.findall(r'\|\| echo "exit code \$\?"(?:  # (\d+))?$', script, re.MULTILINE)
     assert re.findall(r"^exit code (\d+)$", done.stdout, re.MULTILINE) == promised, done.stdout
 
 
-def test_what_is_not_run_is_listed_with_the_reason() -> None:
+def test_commands_not_run_are_listed_with_the_reason() -> None:
     shown = [(name_of(page), code) for page in (*PAGES, ROOT / "CONTRIBUTING.md") for code in blocks(page, "console")]
     for page, code in shown:
         assert any(page == where and code.startswith(start) for where, start in NOT_RUN), f"{page}: {code}"
@@ -93,5 +122,5 @@ def test_what_is_not_run_is_listed_with_the_reason() -> None:
         )
 
 
-def test_every_how_to_has_commands_that_are_run() -> None:
+def test_every_how_to_has_commands_that_run() -> None:
     assert {name_of(page) for page in RUN} >= {name_of(page) for page in (ROOT / "docs/how-to").glob("*.md")}

@@ -1,4 +1,4 @@
-"""The libraries that the server will be made of: built for macOS by the main job, used by programs on this machine."""
+"""Read back the libraries that the server is built with, and use them in programs on this machine."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import lief
 import pytest
 
-from macbuild.recipe import load_recipes
-from tests.conftest import cache_folder
+from macbuild.recipe.load import load_recipes
+from tests.conftest import cache_folder, shared_store
 from tests.e2e.conftest import ROOT, Macbuild
 
-# gRPC's source cannot be pinned where this was written: its recipe is only read.
+# gRPC's source is not pinned yet: its recipe is only read.
 UNPINNED = {"grpc"}
 RECIPES = {name: recipe for name, recipe in load_recipes(ROOT / "recipes").items() if recipe.build}
 LIBRARIES = sorted({name for name, recipe in RECIPES.items() if recipe.build and recipe.build.consumer} - UNPINNED)
-# Those whose code or configuration depends most on the architecture; the others are built for it by hand and by ci/.
+# Those whose code or configuration depends most on the architecture; tests/integration/upstream builds the others.
 INTEL = ("zlib", "libevent", "boringssl")
-# Its headers ask for visible symbols, whatever the compiler is told. It becomes a part of tests alone.
+# Its headers make symbols visible, whatever the compiler's flags say. It is linked into tests only.
 VISIBLE = {"googletest"}
 CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CPU_TYPE.X86_64}
 
@@ -31,7 +31,7 @@ CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CP
 def stages(macbuild_cache: Path, arch: str) -> dict[str, Path]:
     """Return the stage of each library for macOS."""
     names = LIBRARIES if arch == "arm64" else INTEL
-    answer = Macbuild(macbuild_cache)("build", *names, "--arch", arch, "--json")
+    answer = Macbuild(macbuild_cache).quick()("build", *names, "--arch", arch, "--json")
     made = json.loads(answer.stdout)["stages"]
     found = {Path(path): step for step, path in made.items()}
     return {name: next(path for path, step in found.items() if step.startswith(f"{name}-")) for name in names}
@@ -39,9 +39,9 @@ def stages(macbuild_cache: Path, arch: str) -> dict[str, Path]:
 
 @pytest.fixture(scope="session", params=["arm64", "x86_64"])
 def built(request: pytest.FixtureRequest, dist: Path) -> tuple[str, dict[str, Path]]:
-    """An architecture, and the stages of libraries for it; those for arm64 were made by `macbuild all`."""
+    """Return an architecture and the stages of libraries for it; `macbuild all` built those for arm64."""
     del dist
-    return request.param, stages(cache_folder() / "store", request.param)
+    return request.param, stages(shared_store(), request.param)
 
 
 def text_files(stage: Path) -> Iterator[Path]:
@@ -51,7 +51,7 @@ def text_files(stage: Path) -> Iterator[Path]:
 
 
 def members(archive: Path, folder: Path) -> Iterator[lief.MachO.Binary]:
-    """Yield the objects of a static library, taken out of it by LLVM."""
+    """Yield the objects of a static library, extracted by LLVM."""
     folder.mkdir()
     subprocess.run([sys.executable, "-m", "ziglang", "ar", "x", str(archive)], cwd=folder, check=True)
     for path in sorted(folder.iterdir()):
@@ -74,9 +74,7 @@ def test_no_library_knows_where_it_was_built(built: tuple[str, dict[str, Path]])
             assert not [place for place in places if place in content], f"{name}: {path.name}"
 
 
-def test_archives_hold_objects_of_the_architecture_that_hide_their_symbols(
-    built: tuple[str, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_archives_have_the_right_cpu_and_hide_their_symbols(built: tuple[str, dict[str, Path]], tmp_path: Path) -> None:
     arch, libraries = built
     hidden = {name: stage for name, stage in libraries.items() if name not in VISIBLE}
     archives = [(name, path) for name, stage in hidden.items() for path in stage.rglob("*.a")]
@@ -95,12 +93,12 @@ def test_archives_hold_objects_of_the_architecture_that_hide_their_symbols(
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_program_uses_the_library_on_this_machine(macbuild: Macbuild, dist: Path, name: str) -> None:
     del dist
-    answer = macbuild("test", name)
+    answer = macbuild.quick()("test", name)
     assert "100% tests passed" in answer.stdout
 
 
-def test_what_cannot_be_had_is_said(macbuild: Macbuild, dist: Path) -> None:
-    answer = macbuild("all", "--skip-unreachable", "--arch", "arm64", "--dist", str(dist))
+def test_unavailable_component_is_reported(macbuild: Macbuild, dist: Path) -> None:
+    answer = macbuild.quick()("all", "--skip-unreachable", "--arch", "arm64", "--dist", str(dist))
     for name in UNPINNED:
         assert f"left out: {name}: " in answer.stderr
         assert "no source is pinned" in answer.stderr

@@ -1,4 +1,4 @@
-"""The ONNX Runtime backend: what was cross-compiled, with each library it may meet; the same source in a server."""
+"""Read the cross-compiled ONNX Runtime backend with each library that it supports; test its source in a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RPATHS = {
 }
 SLICES = [("arm64", "arm64"), ("x86_64", "x86_64"), ("universal2", "arm64"), ("universal2", "x86_64")]
 INSIDE = {"arm64": "1.30.0", "x86_64": "1.23.2"}
-# The wheel, the Mac, and the ONNX Runtime: the oldest and the newest that it serves, and what lies between them.
+# The wheel, the Mac, and the ONNX Runtime: the oldest and the newest that it supports, and some between them.
 SERVED = [
     ("arm64", "arm64", "1.20.0"),
     ("arm64", "arm64", "1.23.2"),
@@ -39,7 +39,7 @@ NO_COREML_BY_NAME = {"1.20.0"}
 
 @pytest.fixture(scope="module")
 def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Each tarball and wheel by its name's end, in a folder of its own; a wheel as pip installs it without the rest."""
+    """Return a folder with each tarball and wheel unpacked below the end of its name; wheels by pip, alone."""
     folder = tmp_path_factory.mktemp("unpacked")
     found = {}
     for arch in ARTIFACTS:
@@ -50,7 +50,7 @@ def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def folders(backend: Path, arch: str) -> list[Path]:
-    """Return where the backend looks for ONNX Runtime, in order: the folders of its rpaths, from where it lies."""
+    """Return the folders of the backend's rpaths, in which it looks for ONNX Runtime, in order."""
     image = read(backend, arch)
     paths = [str(command.path) for command in image.rpaths]
     assert all(path.startswith("@loader_path") for path in paths)
@@ -65,7 +65,7 @@ def libraries(folder: Path) -> list[Path]:
 
 
 def architectures(path: Path) -> set[str]:
-    """Return what a Mach-O file has slices for."""
+    """Return the architectures of a Mach-O file."""
     parsed = lief.MachO.parse(path)
     assert parsed is not None
     return {arch for arch, cpu in CPU.items() if parsed.take(cpu) is not None}
@@ -79,9 +79,7 @@ def loaded(backend: Path, arch: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["tar.gz", "whl"])
 @pytest.mark.parametrize(("artifact", "arch"), SLICES)
-def test_the_backend_is_linked_with_the_server_and_the_system_alone(
-    unpacked: dict[str, Path], artifact: str, arch: str, kind: str
-) -> None:
+def test_backend_links_only_server_and_system(unpacked: dict[str, Path], artifact: str, arch: str, kind: str) -> None:
     (path,) = unpacked[f"{artifact}.{kind}"].rglob("libtriton_onnxruntime.so")
     image = read(path, arch)
     check_exports(image)
@@ -112,7 +110,7 @@ def test_the_manifest_tells_the_minimum_of_what_is_inside(dist: Path) -> None:
         releases = [INSIDE[each] for each in (("arm64", "x86_64") if arch == "universal2" else (arch,))]
         own, *others = sorted((source["file"] for source in tarball["sources"]), key=lambda file: file.endswith(".whl"))
         assert sorted(file.split("-")[1] for file in others) == sorted(releases)
-        assert [own] == [source["file"] for source in made["sources"]] == ["recipes/onnxruntime_backend"]
+        assert [own] == [source["file"] for source in made["sources"]] == ["recipes/backends/onnxruntime_backend"]
 
 
 @pytest.mark.parametrize("arch", ARTIFACTS)
@@ -127,7 +125,7 @@ def test_the_wheel_says_which_onnx_runtime_it_requires(unpacked: dict[str, Path]
 
 
 def pip(made: Path, arch: str, release: str, target: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Have pip install the wheel together with a release of onnxruntime, as for a Mac with macOS 14."""
+    """Install the wheel and a release of onnxruntime with pip, as for a Mac with macOS 14."""
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--only-binary=:all:"]
     command += ["--platform", f"macosx_14_0_{arch}", "--python-version", "3.12", "--target", str(target), *options]
     line = [*command, str(made), f"onnxruntime=={release}"]
@@ -154,7 +152,7 @@ def test_pip_refuses_the_wheel_with_an_older_release(dist: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("artifact", "arch", "release"), SERVED)
-def test_the_installed_wheel_reaches_the_library_of_each_release_that_it_serves(
+def test_installed_wheel_finds_library_of_each_supported_release(
     dist: Path, tmp_path: Path, artifact: str, arch: str, release: str
 ) -> None:
     done = pip(dist / wheel("onnxruntime", artifact), arch, release, tmp_path, "-q", "--no-deps")
@@ -163,8 +161,8 @@ def test_the_installed_wheel_reaches_the_library_of_each_release_that_it_serves(
     assert library.relative_to(tmp_path.resolve()) == Path("onnxruntime/capi") / f"libonnxruntime.{release}.dylib"
     image = read(library, arch)
     assert "_OrtGetApiBase" in {str(symbol.name) for symbol in image.exported_symbols}
-    # What the README says of CoreML by name is of the release that brought it.
-    readme = (ROOT / "recipes/onnxruntime_backend/README.md").read_text("utf-8")
+    # The README names CoreML's options of the release that introduced them.
+    readme = (ROOT / "recipes/backends/onnxruntime_backend/README.md").read_text("utf-8")
     section = readme.split("### CoreML", 1)[1].split("\n#", 1)[0]
     options = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert len(options) == 8
@@ -173,15 +171,27 @@ def test_the_installed_wheel_reaches_the_library_of_each_release_that_it_serves(
     assert known == ([] if release in NO_COREML_BY_NAME else options)
 
 
-def test_the_command_passes_at_least_1000_cases_in_the_real_server(macbuild: Macbuild) -> None:
-    answer = macbuild("test", "onnxruntime_backend", "--", "-q", "-p", "no:cacheprovider")
+def test_at_least_1000_cases_pass_in_the_real_server(macbuild: Macbuild) -> None:
+    answer = macbuild.under_load(4)("test", "onnxruntime_backend", "--", "-q", "-p", "no:cacheprovider")
     passed = re.search(r"(\d+) passed", answer.stdout)
     assert passed is not None
     assert int(passed[1]) >= 1000
     assert not re.search(r"failed|skipped|xfailed|error", answer.stdout.splitlines()[-1])
 
 
-def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild) -> None:
-    sanitize = ["--sanitize", "address,undefined"]
-    answer = macbuild("test", "onnxruntime_backend", *sanitize, "--", "-q", "-p", "no:cacheprovider", "-k", "test_load")
+@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.soak)])
+def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild, seconds: int) -> None:
+    line = [
+        "test",
+        "onnxruntime_backend",
+        "--sanitize",
+        "address,undefined",
+        "--",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "test_load",
+    ]
+    answer = macbuild.under_load(seconds)(*line)
     assert re.search(r"[1-9]\d* passed", answer.stdout)

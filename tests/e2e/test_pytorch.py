@@ -1,4 +1,4 @@
-"""The PyTorch backend: what was cross-compiled, read by other people's tools; the same source in a real server."""
+"""Read the cross-compiled PyTorch backend with other people's tools; test its source in a real server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REQUIRED = {"arm64": ["torch==2.13.0"], "x86_64": ["torch==2.2.2"]}
 
 @pytest.fixture
 def installed(dist: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """The wheel of an architecture as pip installs it on such a Mac, without what it requires."""
+    """Return the wheel of an architecture as pip installs it on such a Mac, without its requirements."""
     arch: str = request.param
     return install(dist, "pytorch", arch, tmp_path / "site")
 
@@ -38,7 +38,7 @@ def test_every_symbol_of_the_backend_has_a_provider_that_has_it(installed: Path,
 
 
 @pytest.mark.parametrize(("installed", "arch"), [("arm64", "arm64"), ("x86_64", "x86_64")], indirect=["installed"])
-def test_the_backend_needs_libtorch_the_server_and_the_system_alone(installed: Path, arch: str) -> None:
+def test_backend_links_only_libtorch_server_and_system(installed: Path, arch: str) -> None:
     needed = needs(backend(installed, arch))
     known = {
         "@rpath/libtorch.dylib",
@@ -54,15 +54,16 @@ def test_the_backend_needs_libtorch_the_server_and_the_system_alone(installed: P
     assert list(installed.glob("*.dist-info/sboms/*.cdx.json"))
 
 
-def test_the_command_passes_at_least_150_cases_in_the_real_server(macbuild: Macbuild) -> None:
-    answer = macbuild("test", "pytorch", "--", "-q", "-p", "no:cacheprovider")
+def test_at_least_150_cases_pass_in_the_real_server(macbuild: Macbuild) -> None:
+    answer = macbuild.under_load(4)("test", "pytorch", "--", "-q", "-p", "no:cacheprovider")
     passed = re.search(r"(\d+) passed", answer.stdout)
     assert passed is not None
     assert int(passed[1]) >= 150
     assert not re.search(r"failed|skipped|xfailed|error", answer.stdout.splitlines()[-1])
 
 
-def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild) -> None:
-    sanitize = ["--sanitize", "address,undefined"]
-    answer = macbuild("test", "pytorch", *sanitize, "--", "-q", "-p", "no:cacheprovider", "-k", "load")
+@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.soak)])
+def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild, seconds: int) -> None:
+    line = ["test", "pytorch", "--sanitize", "address,undefined", "--", "-q", "-p", "no:cacheprovider", "-k", "load"]
+    answer = macbuild.under_load(seconds)(*line)
     assert re.search(r"[1-9]\d* passed", answer.stdout)

@@ -1,4 +1,4 @@
-"""The report in a real browser (Chromium): nothing sticks out, nothing complains, everything can be read."""
+"""Check the report in a real browser (Chromium): nothing overflows, no message is logged, all text is readable."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from macbuild.report import write_report
-from tests import reports
+from macbuild.cli.report import write_report
 from tests.conftest import program
+from tests.support import reports
 
 FLAGS = (
     "--headless",
@@ -34,7 +34,7 @@ TIMEOUT = 60.0
 WIDTHS = (360, 390, 768, 1440)
 SCHEMES = ("light", "dark")
 
-# WCAG 2.1, contrast: what every visible letter has against the shape or the box that it stands on.
+# WCAG 2.1: the contrast of all visible text with the shape or box behind it.
 CONTRAST = """
 (() => {
   const channel = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -69,7 +69,7 @@ CONTRAST = """
   return {seen, bad};
 })()
 """
-# Text and boxes that reach out of the window without a box of their own that scrolls.
+# Text and boxes that overflow the window outside a scrolling box.
 OUTSIDE = """
 [...document.body.querySelectorAll('*')].filter(node => {
   const box = node.getBoundingClientRect();
@@ -80,7 +80,7 @@ PAGE_WIDTH = "[document.documentElement.scrollWidth, document.documentElement.cl
 
 
 class Browser:
-    """Chromium without a window, spoken to in the DevTools protocol over two pipes: JSON texts that end in NUL."""
+    """Chromium without a window, driven by the DevTools protocol over two pipes: JSON texts that end in NUL."""
 
     def __init__(self, profile: Path) -> None:
         path = program("chromium", "chromium")
@@ -101,7 +101,7 @@ class Browser:
         for descriptor in (commands, answers, *high):
             os.close(descriptor)
 
-    def call(self, method: str, session: str | None = None, **parameters: object) -> Any:  # noqa: ANN401 - any JSON
+    def call(self, method: str, session: str | None = None, **parameters: object) -> Any:
         number = next(self._ids)
         message = {"id": number, "method": method, "params": parameters}
         if session is not None:
@@ -145,7 +145,7 @@ class Tab:
         for domain in ("Page", "Log", "Runtime", "Network"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, **parameters: object) -> Any:  # noqa: ANN401 - any JSON
+    def call(self, method: str, **parameters: object) -> Any:
         return self.browser.call(method, self.session, **parameters)
 
     def show(self, path: Path, width: int, scheme: str) -> None:
@@ -156,7 +156,7 @@ class Tab:
         self.call("Page.navigate", url=path.as_uri())
         self.browser.wait("Page.loadEventFired")
 
-    def value(self, expression: str) -> Any:  # noqa: ANN401 - any JSON
+    def value(self, expression: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"]["value"]
@@ -201,9 +201,7 @@ def test_the_page_never_scrolls_sideways(tab: Tab, page: Path, width: int) -> No
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_browser_has_nothing_to_complain_about_and_asks_for_the_page_only(
-    tab: Tab, page: Path, scheme: str
-) -> None:
+def test_browser_reports_no_problem_and_loads_only_the_page(tab: Tab, page: Path, scheme: str) -> None:
     tab.show(page, 1440, scheme)
     assert tab.value("document.querySelectorAll('section').length") >= 4
     assert tab.complaints == []
@@ -229,7 +227,7 @@ def test_the_dark_scheme_is_dark(tab: Tab, page: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 1440])
-def test_tables_are_tables_and_pictures_have_names_for_who_listens(tab: Tab, page: Path, width: int) -> None:
+def test_tables_and_pictures_are_readable_by_screen_readers(tab: Tab, page: Path, width: int) -> None:
     tab.show(page, width, "light")
     nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
     roles = [node["role"]["value"] for node in nodes if not node["ignored"]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.fuzz import SEEDS, TARGETS, load, seeds
 from tests.fuzz.common import MEGABYTES, bounded, mutate, random_mutations
 
-HANG = 30  # seconds of wall time after which an input counts as one without end
+HANG = 30  # seconds of wall time after which an input counts as endless
 
 
 def main() -> int:
@@ -20,11 +20,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=60, help="how long to run")
-    parser.add_argument("--work", type=Path, help="folder for the inputs found (build/fuzz/TARGET)")
-    parser.add_argument("--seed-corpus", action="store_true", help="write the seeds that are made by code, and end")
+    parser.add_argument("--work", type=Path, help="folder for new inputs (default: build/fuzz/TARGET)")
+    parser.add_argument("--seed-corpus", action="store_true", help="write the generated seeds, and exit")
     options = parser.parse_args()
     if options.seed_corpus:
-        from tests.fuzz.corpus import write_seeds  # noqa: PLC0415 - it imports macbuild, which is instrumented below
+        from tests.fuzz.corpus import write_seeds
 
         write_seeds(SEEDS / options.target, options.target)
         return 0
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def _with_atheris(target: str, seconds: int, work: Path) -> int:
-    import atheris  # noqa: PLC0415 - not on every system
+    import atheris
 
     with atheris.instrument_imports(include=["macbuild", "tomllib", "plistlib"]):
         check = bounded(load(target))
@@ -61,7 +61,7 @@ def _folder(path: Path) -> Path:
 
 
 def _without_atheris(target: str, seconds: int) -> int:
-    """Try the seeds, then random changes of them, without a look at what code they reach."""
+    """Try the seeds, then random changes of them, without coverage."""
     check = bounded(load(target))
     inputs = [path.read_bytes() for path in seeds(target)]
     for data in inputs:

@@ -1,4 +1,4 @@
-"""Small archives for the seeds: sound ones of each kind, and hand-made hostile ones."""
+"""Make small archives for the seeds: valid ones of each kind, and hand-made hostile ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_zip(entries: Sequence[Entry], method: int = zipfile.ZIP_DEFLATED) -> by
     """Write a zip archive."""
     stream = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", method) as archive:
-        warnings.simplefilter("ignore")  # of a name that comes twice
+        warnings.simplefilter("ignore")  # about a duplicate name
         for name, content, mode in entries:
             info = zipfile.ZipInfo(name, (2020, 2, 3, 4, 5, 6))
             info.external_attr, info.create_system, info.compress_type = mode << 16, 3, method
@@ -59,13 +59,13 @@ def raw_tar(*entries: tuple[str, bytes, str, int]) -> bytes:
 
 
 def patched(data: bytes, magic: bytes, offset: int, value: bytes) -> bytes:
-    """Overwrite bytes behind the first place of a magic number."""
+    """Overwrite bytes after the first occurrence of a magic number."""
     at = data.index(magic) + offset
     return data[:at] + value + data[at + len(value) :]
 
 
 def archives() -> dict[str, bytes]:
-    """Return all of them by a telling name."""
+    """Return all archives by descriptive names."""
     tar, plain = make_tar(SOUND), make_zip(SOUND)
     stored = make_zip([("a", b"x" * 40, FILE)], zipfile.ZIP_STORED)
     bomb = bytes(8 << 20)

@@ -1,4 +1,4 @@
-"""What the targets share: a fast scratch folder, limits, control bytes, and mutations where there is no atheris."""
+"""Give all targets a fast scratch folder, limits, control bytes, and mutations where atheris is missing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from tests.fuzz import Check
 
-SECONDS = 2.0  # processor time for one input
+SECONDS = 2.0  # of processor time for one input
 MEGABYTES = 512
-CONTROL = 8  # bytes before the file, which say what to do with it
+CONTROL = 8  # bytes before the file, which select what is done with it
 
 _FAST = Path("/dev/shm")  # A file system in memory: the targets write and sync small files all the time.
 _WORDS = (0, 1, 7, 8, 0x7FFFFFFF, 0xFFFFFFFF)
@@ -24,19 +24,19 @@ _KINDS = ("set", "flip", "word", "wide", "cut", "repeat", "insert")
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """Give a new folder, in memory where the system has that."""
+    """Yield a new folder, in memory where the system supports it."""
     fast = _FAST if os.access(_FAST, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=fast, prefix="macbuild-fuzz-") as folder:
         yield Path(folder)
 
 
 def split(data: bytes) -> tuple[bytes, bytes]:
-    """Part an input into its control bytes and the file."""
+    """Split an input into its control bytes and the file."""
     return data[:CONTROL].ljust(CONTROL, b"\0"), data[CONTROL:]
 
 
 def bounded(check: Check) -> Check:
-    """Return a check that also fails if one input takes more processor time than it may."""
+    """Return a check that also fails if one input takes too much processor time."""
 
     def run(data: bytes) -> None:
         start = time.process_time()

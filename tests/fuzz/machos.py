@@ -1,4 +1,4 @@
-"""Small Mach-O files for the seeds: those of `tests.machobytes` with more link-edit data, other CPUs and kinds."""
+"""Small Mach-O files for the seeds: `tests.support.machobytes` with more link-edit data, other CPUs and kinds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from macbuild.macho.sign import SignOptions, sign_bytes
-from tests import machobytes
+from tests.support import machobytes
 
 X86_64, ARM64 = 0x01000007, 0x0100000C
 ENTITLEMENTS = b'<plist version="1.0"><dict><key>a</key><array><integer>7</integer></array></dict></plist>'

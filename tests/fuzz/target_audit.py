@@ -8,8 +8,8 @@ from functools import cache
 
 from macbuild.audit import ExportRule, Policy, audit_path, audit_tree, load_policy
 from macbuild.errors import MacbuildError
-from tests import machobytes
 from tests.fuzz.common import scratch
+from tests.support import machobytes
 
 _EXPORTS = {"*.so": ExportRule(allow=["_TRITONBACKEND_*"], require=["_TRITONBACKEND_A*"])}
 

@@ -1,4 +1,4 @@
-"""The loaders of recipes, locks, settings and policies; the first byte says which."""
+"""Fuzz the loaders of recipes, locks, settings and policies; the first byte chooses one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from macbuild.audit.policy import NameSet, load_policy
 from macbuild.config import load_settings
 from macbuild.errors import ConfigError, LockError, PlanError, RecipeError
-from macbuild.lock import drift, load_lock, save_lock
-from macbuild.recipe import load_recipe, load_recipes
+from macbuild.recipe.load import load_recipe, load_recipes
+from macbuild.recipe.lock import drift, load_lock, save_lock
 from macbuild.target import Arch
 from tests.fuzz.common import scratch
 
@@ -19,7 +19,7 @@ _ARCHS: tuple[Arch, ...] = ("arm64", "x86_64", "universal2")
 
 
 def check(data: bytes) -> None:
-    """Load the text as what the first byte says, and use what came out."""
+    """Load the text as the first byte says, and use the result."""
     kind, content = data[:1], data[1:]
     with scratch() as folder:
         _KINDS.get(kind, _recipe)(folder, content)
@@ -51,7 +51,7 @@ def _lock(folder: Path, content: bytes) -> None:
         assert Path(entry.file).name == entry.file != ".."
     save_lock(folder / "again.lock", lock)
     again = load_lock(folder / "again.lock")
-    key = lambda entry: (entry.component, entry.version, entry.arch, entry.source)  # noqa: E731
+    key = lambda entry: (entry.component, entry.version, entry.arch, entry.source)
     assert sorted(again.pinned, key=key) == sorted(lock.pinned, key=key)
     assert drift({}, again) == drift({}, lock)
 

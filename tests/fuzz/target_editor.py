@@ -69,7 +69,7 @@ def _others(image: Image) -> list[bytes]:
 
 
 def _sound(image: Image) -> bool:
-    """Whether there is a signature, ad hoc, that holds."""
+    """Tell whether there is a valid ad hoc signature."""
     try:
         facts = read_signature(image)
         verify_image(image)

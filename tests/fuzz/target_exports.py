@@ -44,7 +44,7 @@ def check(data: bytes) -> None:
 
 
 def _sound(image: Image) -> bool:
-    """Whether there is a signature, ad hoc, that holds."""
+    """Tell whether there is a valid ad hoc signature."""
     try:
         facts = read_signature(image)
         verify_image(image)

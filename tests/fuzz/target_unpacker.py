@@ -1,7 +1,7 @@
-"""The unpacker: nothing is written beside the destination, and after an error there is none.
+"""Fuzz the unpacker: nothing is written beside the destination, and after an error there is no destination.
 
-An input is an archive; or `!`, a byte for the compression and a tar archive whose header checksums are made right; or
-`#` and lines `name|content|mode` that a zip archive is made of. Without these two, most changes fail at a checksum.
+An input is an archive; or `!`, a byte for the compression and a tar archive whose header checksums are corrected; or
+`#` and lines `name|content|mode` for a zip archive. Without these two, most changes fail at a checksum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from macbuild.errors import MacbuildError
-from macbuild.fetch.unpack import Limits, unpack
+from macbuild.source.archive.unpack import Limits, unpack
 from tests.fuzz.archives import make_zip
 from tests.fuzz.common import scratch
 
@@ -29,7 +29,7 @@ _PACKERS: Sequence[Callable[[bytes], bytes]] = (
 
 
 def check(data: bytes) -> None:
-    """Unpack, and look at what there is now."""
+    """Unpack, and check the files that exist afterwards."""
     if data[:1] == b"!":
         data = _PACKERS[sum(data[1:2]) % len(_PACKERS)](_with_checksums(data[2:]))
     elif data[:1] == b"#":
@@ -52,7 +52,7 @@ def check(data: bytes) -> None:
 
 
 def _with_checksums(tar: bytes) -> bytes:
-    """Make the checksum of each header right, up to the first empty block."""
+    """Correct the checksum of each header, up to the first empty block."""
     new = bytearray(tar)
     at = 0
     while at + 512 <= len(new) and any(new[at : at + 512]):

@@ -12,13 +12,13 @@ import lief
 import pytest
 
 import macbuild.audit.run as module
-from macbuild.audit import ExportRule, Report, audit_path, audit_tree, load_policy
+from macbuild.audit import AuditReport, ExportRule, audit_path, audit_tree, load_policy
 from macbuild.macho.file import open_macho
 from macbuild.macho.symbols import defined_names, read_exports, read_imports, read_symbols
 from macbuild.store import Store
 from tests.conftest import Wheels, Zig
 
-# What LIEF gives has parts that may be None; a test that meets one shall fail. The fat binary must outlive its parts.
+# What LIEF gives has parts that may be None; a test that meets one must fail. The fat binary must outlive its parts.
 parse: Callable[[str], Any] = lief.MachO.parse
 
 REAL = [
@@ -33,7 +33,7 @@ REAL = [
 ]
 
 
-def rules(report: Report, severity: str = "error") -> Counter[str]:
+def rules(report: AuditReport, severity: str = "error") -> Counter[str]:
     return Counter(finding.rule for finding in report.findings if finding.severity.value == severity)
 
 
@@ -209,7 +209,7 @@ def test_a_remembered_report_on_a_real_wheel_is_the_same_also_after_a_change(
                 (root / name.rpartition("/")[2]).write_bytes(archive.read(name))
     policy = load_policy("release")
 
-    def check() -> Report:
+    def check() -> AuditReport:
         plain = audit_tree(root, policy, providers=[root])
         for _ in range(2):
             assert audit_tree(root, policy, providers=[root], memory=store.facts("code")) == plain

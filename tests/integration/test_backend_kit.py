@@ -1,4 +1,4 @@
-"""The C++ kit of the backends: its own tests under sanitizers, and what a backend made with it looks like."""
+"""Test the C++ kit of the backends under sanitizers, and read back a backend that is made with it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import re
 import subprocess
 import sysconfig
 import xml.etree.ElementTree as ET
-from importlib.util import find_spec
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from macbuild.build import cmake
 from macbuild.macho.file import open_macho
 from macbuild.macho.symbols import read_exports, read_imports
+from macbuild.target import Arch
+from tests.support.toolchains import DEPLOYMENT, kept_folder, project
 
-KIT = Path(__file__).parents[2] / "recipes" / "backend_kit"
+KIT = Path(__file__).parents[2] / "recipes" / "backends" / "backend_kit"
 ENTRY_POINTS = {
     f"TRITONBACKEND_{name}"
     for name in (
@@ -28,11 +31,10 @@ ENTRY_POINTS = {
         "ModelInstanceExecute",
     )
 }
-TARGETS = {"arm64": "aarch64-macos.14.0", "x86_64": "x86_64-macos.11.0"}
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Run a program of the virtual environment or the system; return all it says."""
+    """Run a program of the virtual environment or the system; return its output."""
     path = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
     result = subprocess.run(
         [str(each) for each in command],
@@ -59,18 +61,18 @@ def test_the_stub_has_the_functions_that_are_declared() -> None:
 
 
 @pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the build folder of the kit's tests with both sanitizers and every warning an error."""
-    build = tmp_path_factory.mktemp("kit")
-    configure(
-        KIT,
-        build,
-        CMAKE_BUILD_TYPE="Debug",
-        CMAKE_COMPILE_WARNING_AS_ERROR="ON",
-        MACBUILD_SANITIZE="address,undefined",
-    )
-    run("cmake", "--build", build)
-    return build
+def sanitized() -> Iterator[Path]:
+    """Yield the build folder of the kit's tests with both sanitizers and every warning an error."""
+    with kept_folder("kit-sanitized") as build:
+        configure(
+            KIT,
+            build,
+            CMAKE_BUILD_TYPE="Debug",
+            CMAKE_COMPILE_WARNING_AS_ERROR="ON",
+            MACBUILD_SANITIZE="address,undefined",
+        )
+        run("cmake", "--build", build)
+        yield build
 
 
 def test_all_tests_of_the_kit_pass_under_sanitizers(sanitized: Path) -> None:
@@ -94,12 +96,12 @@ def test_the_tests_run_under_both_sanitizers(sanitized: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def consumer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the build folder of a small backend for this machine."""
-    build = tmp_path_factory.mktemp("consumer")
-    configure(KIT / "tests/consumer", build, CMAKE_BUILD_TYPE="Release")
-    run("cmake", "--build", build)
-    return build
+def consumer() -> Iterator[Path]:
+    """Yield the build folder of a small backend for this machine."""
+    with kept_folder("kit-consumer") as build:
+        configure(KIT / "tests/consumer", build, CMAKE_BUILD_TYPE="Release")
+        run("cmake", "--build", build)
+        yield build
 
 
 def test_a_backend_for_the_host_exports_only_its_entry_points(consumer: Path, tmp_path: Path) -> None:
@@ -124,30 +126,13 @@ def test_a_function_that_the_stub_lacks_is_an_error_of_the_link(consumer: Path, 
         link("TRITONBACKEND_Unheard")
 
 
-@pytest.mark.parametrize("arch", TARGETS)
-def test_a_backend_for_macos_is_compiled_without_warning_and_linked_to_the_stub(arch: str, tmp_path: Path) -> None:
-    spec = find_spec("ziglang")
-    assert spec is not None
-    assert spec.origin is not None
-    zig = Path(spec.origin).with_name("zig")
-    for tool, arguments in {"c++": f"c++ -target {TARGETS[arch]} -g0", "ar": "ar", "ranlib": "ranlib"}.items():
-        (tmp_path / tool).write_text(f'#!/bin/sh\nexec "{zig}" {arguments} "$@"\n')
-        (tmp_path / tool).chmod(0o755)
-    configure(
-        KIT / "tests/consumer",
-        tmp_path / "build",
-        CMAKE_AR=str(tmp_path / "ar"),
-        CMAKE_BUILD_TYPE="Release",
-        CMAKE_COMPILE_WARNING_AS_ERROR="ON",
-        CMAKE_CXX_COMPILER=str(tmp_path / "c++"),
-        CMAKE_INSTALL_NAME_TOOL="true",
-        CMAKE_OSX_SYSROOT="",
-        CMAKE_RANLIB=str(tmp_path / "ranlib"),
-        CMAKE_SYSTEM_NAME="Darwin",
-        CMAKE_SYSTEM_PROCESSOR=arch,
-    )
-    run("cmake", "--build", tmp_path / "build")
-    run("cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "stage")
+@pytest.mark.parametrize("arch", DEPLOYMENT)
+def test_backend_for_macos_compiles_cleanly_and_links_the_stub(arch: Arch, tmp_path: Path) -> None:
+    with kept_folder(f"kit-{arch}") as kept:
+        work = project(kept, arch, KIT / "tests/consumer", CMAKE_COMPILE_WARNING_AS_ERROR="ON")
+        cmake.configure(work)
+        cmake.build(work, jobs=2)
+        cmake.install(work, tmp_path / "stage")
     with open_macho(tmp_path / "stage/backends/echo/libtriton_echo.so") as file:
         image = file.images[0]
         assert image.arch == arch

@@ -1,4 +1,4 @@
-"""The commands of the benches work; what they measure is never asserted."""
+"""Run the commands of the benches; what they measure is never asserted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import cache_folder
+from tests.conftest import shared_store
 
 ROOT = Path(__file__).parents[2]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", *arguments]
-    environ = {**os.environ, "MACBUILD_CACHE_DIR": str(cache_folder() / "store")}
+    environ = {**os.environ, "MACBUILD_CACHE_DIR": str(shared_store())}
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
 
 

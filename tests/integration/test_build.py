@@ -1,4 +1,4 @@
-"""Components that are built: a small plug-in on a small library, by the real compiler, from recipe to artifact."""
+"""Build a small plug-in that needs a small library with the real compiler, from recipe to artifact."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import lief
 import pytest
 from packaging.utils import parse_wheel_filename
 
+from macbuild.build.programs import find_cmake
 from macbuild.cli.app import run
-from macbuild.cmake import find_cmake
+from macbuild.commands.build import BuildResult
+from macbuild.commands.test import prepare_tests
 from macbuild.errors import BuildError, MacbuildError, RecipeError, UsageError
 from macbuild.events import StepFinished
-from macbuild.hosttest import prepare_tests
-from macbuild.make import Result
-from tests.conftest import Zig, cache_folder
-from tests.sample import Sample
+from tests.conftest import Zig, zig_cache
+from tests.support.sample import Sample
 
 CMAKE = """\
 cmake_minimum_required(VERSION 3.28)
@@ -97,9 +97,9 @@ def plugin(root: Path, zig: Zig) -> Sample:
     sample.add_built(
         "plug",
         FILES,
-        slice={"needs": {"base": "1.0"}},
+        facts={"needs": ["base"]},
         packages=PACKAGES,
-        repair={"external": [{"match": "@rpath/libbase.dylib", "reason": "in the tarball, or the package base"}]},
+        fix={"external": [{"match": "@rpath/libbase.dylib", "reason": "in the tarball, or the package base"}]},
         audit={"exports": {"*/libplug.so": {"allow": ["_plug_*"], "require": ["_plug_run"]}}},
     )
     sample.recipes["plug"]["build"]["python_packages"] = {"base": "base"}
@@ -127,14 +127,12 @@ def add_slice(sample: Sample, arch: str, content: dict[str, bytes]) -> None:
 
 
 def share_zig_cache(sample: Sample) -> None:
-    """Let zig keep what it made of its own runtime between tests, which takes it half a minute."""
-    shared = cache_folder() / "zig"
-    shared.mkdir(exist_ok=True)
+    """Keep the runtime that zig compiles for itself between tests, because compiling it takes half a minute."""
     sample.cache.mkdir(exist_ok=True)
-    (sample.cache / "zig").symlink_to(shared)
+    (sample.cache / "zig").symlink_to(zig_cache())
 
 
-def make(sample: Sample, **settings: object) -> Result:
+def make(sample: Sample, **settings: object) -> BuildResult:
     result = sample.make("plug", **settings)
     for error in result.failed.values():
         raise error
@@ -148,14 +146,14 @@ def built(sample: Sample) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sample(zig: Zig, tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """A project whose plug-in was built for arm64."""
+    """Return a project whose plug-in was built for arm64."""
     sample = plugin(tmp_path_factory.mktemp("project") / "here", zig)
     make(sample)
     return sample
 
 
 def library(artifact: Path, folder: Path, arch: str = "ARM64") -> lief.MachO.Binary:
-    """Return the plug-in out of an artifact, as LIEF reads it."""
+    """Return the plug-in from an artifact as LIEF reads it."""
     if artifact.suffix == ".whl":
         with zipfile.ZipFile(artifact) as archive:
             archive.extractall(folder)
@@ -195,7 +193,7 @@ def test_an_artifact_holds_the_library_as_the_recipe_asks(
     assert found.has_code_signature
 
 
-def test_the_wheel_says_what_it_is_and_requires_what_it_was_linked_with(sample: Sample) -> None:
+def test_wheel_metadata_requires_what_it_was_linked_with(sample: Sample) -> None:
     wheel = artifact(sample, "*.whl")
     name, version, _, tags = parse_wheel_filename(wheel.name)
     assert (name, str(version), {str(tag) for tag in tags}) == ("plug-in", "1.0", {"py3-none-macosx_14_0_arm64"})
@@ -249,7 +247,7 @@ def test_a_universal_artifact_has_both_architectures(sample: Sample, tmp_path: P
 
 @pytest.fixture
 def changed(zig: Zig, tmp_path: Path) -> Sample:
-    """A project of its own, built, for a test that changes its sources."""
+    """Return a separate built project, for a test that changes its sources."""
     sample = plugin(tmp_path / "project", zig)
     make(sample)
     return sample
@@ -271,7 +269,7 @@ def test_only_what_changed_is_compiled_again(changed: Sample) -> None:
     assert not [step for step in built(changed) if step.startswith("base")]
 
 
-def test_a_compile_error_ends_with_the_compilers_words_and_the_kept_folder(changed: Sample) -> None:
+def test_compile_error_quotes_the_compiler_and_the_kept_folder(changed: Sample) -> None:
     before = changed.content()
     path = changed.root / "recipes" / "plug" / "src" / "other.cpp"
     path.write_text("int other(int x) { return y; }\n")
@@ -280,7 +278,7 @@ def test_a_compile_error_ends_with_the_compilers_words_and_the_kept_folder(chang
     assert "macbuild shell plug" in str(caught.value.hint)
     assert changed.content() == before
     path.write_text(FILES["src/other.cpp"])
-    assert make(changed).made[0].state == "up to date"
+    assert make(changed).published[0].state == "up to date"
 
 
 def test_a_file_that_the_recipe_does_not_name_is_refused(changed: Sample) -> None:
@@ -291,14 +289,14 @@ def test_a_file_that_the_recipe_does_not_name_is_refused(changed: Sample) -> Non
         make(changed)
 
 
-def test_a_symbol_that_nothing_provides_is_an_error_that_names_it(changed: Sample) -> None:
+def test_symbol_without_provider_is_named_in_the_error(changed: Sample) -> None:
     path = changed.root / "recipes" / "plug" / "src" / "other.cpp"
     path.write_text('extern "C" int nobody_has_this(int);\nint other(int x) { return nobody_has_this(x); }\n')
     with pytest.raises(BuildError, match="nobody_has_this"):
         make(changed)
 
 
-def test_an_ide_opens_the_build_by_its_preset_without_building_again(changed: Sample) -> None:
+def test_ide_opens_the_build_by_preset_without_rebuilding(changed: Sample) -> None:
     folder = changed.root / "recipes" / "plug"
     presets = json.loads((folder / "CMakeUserPresets.json").read_text())
     (name,) = [preset["name"] for preset in presets["configurePresets"]]
@@ -320,9 +318,7 @@ def test_a_shell_has_the_environment_of_the_build(changed: Sample, monkeypatch: 
     assert (folder / "seen").read_text().split() == ["plug", "none"]
 
 
-def test_a_shell_makes_the_folder_ready_if_the_result_came_from_elsewhere(
-    changed: Sample, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shell_prepares_the_folder_of_a_result_from_elsewhere(changed: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(changed.cache / "build")
     assert make(changed).idle
     monkeypatch.chdir(changed.root)
@@ -346,8 +342,8 @@ def test_a_build_for_this_machine_runs_its_tests(changed: Sample) -> None:
         suite.run()
 
 
-def test_a_sanitizer_that_does_not_exist_is_refused_before_anything_is_built(changed: Sample) -> None:
-    with pytest.raises(UsageError, match="no sanitizer 'adress'") as caught:
+def test_unknown_sanitizer_is_refused_before_building(changed: Sample) -> None:
+    with pytest.raises(UsageError, match="unknown sanitizer 'adress'") as caught:
         prepare_tests(changed.project(), "plug", lambda _: None, sanitize="adress", server=None, arguments=[])
     assert caught.value.hint == "did you mean 'address'?"
     assert not list(changed.cache.glob("build/*host*"))

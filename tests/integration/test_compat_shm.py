@@ -1,4 +1,4 @@
-"""Names and records of shared memory: the library in C++ and the client's file in Python are one."""
+"""Compare names and records of shared memory between the C++ library and the client's Python file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import program
 from tests.unit.test_shm_names import names
 
-COMPAT = Path(__file__).parents[2] / "cmake" / "compat"
+COMPAT = Path(__file__).parents[2] / "recipes/libraries/macbuild_compat"
 SOURCES = [
     "src/portable/sha256.cpp",
     "src/portable/shm_names.cpp",
@@ -27,7 +27,7 @@ SOURCES = [
 
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the tool for the machine at hand."""
+    """Compile the tool for this machine."""
     path = tmp_path_factory.mktemp("compat") / "tool"
     sources = [str(COMPAT / source) for source in SOURCES]
     subprocess.run(
@@ -41,7 +41,7 @@ def run(tool: Path, *words: str, given: str = "") -> list[str]:
 
 
 def keys() -> list[bytes]:
-    """Return keys of all lengths and bytes, among them ones that differ little."""
+    """Return keys of all lengths and bytes, including some that differ little."""
     dice = random.Random(5)
     found = [bytes(dice.choices(range(1, 256), k=dice.randrange(1, 400))) for _ in range(2000)]
     found += [bytes(dice.choices(b"/ab", k=dice.randrange(1, 40))) for _ in range(2000)]

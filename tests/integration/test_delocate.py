@@ -1,4 +1,4 @@
-"""delocate 0.13, unchanged, with our tools on PATH, on real macOS wheels."""
+"""Run delocate 0.13, unchanged, with macbuild's tools on PATH, on real macOS wheels."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from macbuild.audit import audit_path, load_policy
-from macbuild.cli.toolpath import tool_folder
 from macbuild.macho.file import has_macho_magic, open_macho
+from macbuild.macho.tools.path import tool_folder
 from macbuild.macho.verify import verify_file
 from tests.conftest import Wheels, Zig
 
@@ -27,7 +27,7 @@ TORCH = "torch-2.2.2-x86_64"
 
 @dataclass(frozen=True)
 class Delocate:
-    """The programs of delocate, with our tools first on PATH."""
+    """The programs of delocate, with macbuild's tools first on PATH."""
 
     tools: Path
 
@@ -177,9 +177,7 @@ def test_delocate_lists_what_a_real_wheel_needs(
 @pytest.mark.parametrize(
     "name", ["onnxruntime-1.23.2-arm64", "onnxruntime-1.23.2-x86_64", "onnxruntime-1.30.0-arm64", TORCH]
 )
-def test_delocate_wheel_leaves_a_real_wheel_sound(
-    name: str, wheels: Wheels, delocate: Delocate, tmp_path: Path
-) -> None:
+def test_delocate_wheel_keeps_a_real_wheel_valid(name: str, wheels: Wheels, delocate: Delocate, tmp_path: Path) -> None:
     source = wheels.path(name)
     delocate.run("delocate-wheel", "-w", tmp_path / "fixed", source)
     (fixed,) = (tmp_path / "fixed").glob("*.whl")

@@ -1,4 +1,4 @@
-"""What an edit puts in compiles for macOS, and where the defect is one of types, the text before it does not."""
+"""Check that edited text compiles for macOS and that, where the defect is one of types, the original does not."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.patching import apply_edits, load_edits
-from macbuild.patching.model import EditFile
+from macbuild.source.patch import apply_edits, load_edits
+from macbuild.source.patch.model import EditFile
 
 ROOT = Path(__file__).parents[2]
-COMPAT = ROOT / "cmake/compat"
+COMPAT = ROOT / "recipes/libraries/macbuild_compat"
 
 
 @dataclass(frozen=True)
 class Defect:
-    """A file of ours with the defect that an edit is for, and the first words of clang's complaint about it, if any."""
+    """A file of ours with the defect that an edit fixes, and the start of clang's message about it, if any."""
 
     component: str
     edits: tuple[str, ...]
@@ -146,7 +146,7 @@ def chosen(defect: Defect) -> list[EditFile]:
 
 
 def compiles(path: Path) -> str:
-    """Return what clang complains about, as macbuild calls it for foreign code."""
+    """Return clang's messages, called as macbuild calls it for foreign code."""
     command = [sys.executable, "-m", "ziglang", "c++", "-target", "aarch64-macos.11.0", "-std=c++20", "-c"]
     command += ["-I", str(COMPAT / "shadow"), "-I", str(COMPAT / "include"), "-I", str(path.parent), "-x", "c++"]
     command += ["-include", "macbuild/compat/forced.h", str(path), "-o", str(path.with_suffix(".o"))]

@@ -9,10 +9,10 @@ import pytest
 from msgspec import structs
 
 from macbuild.errors import IntegrityError, UnreachableError
-from macbuild.fetch.download import Pin
-from macbuild.fetch.providers import fetch
-from macbuild.fetch.sources import NpmSource, Source, WheelSource
-from macbuild.fetch.unpack import unpack
+from macbuild.source.archive.unpack import unpack
+from macbuild.source.fetch.download import Pin
+from macbuild.source.fetch.providers import fetch
+from macbuild.source.fetch.sources import NpmSource, Source, WheelSource
 from tests.conftest import Wheels
 
 WHEEL = WheelSource(package="markupsafe", version="3.0.2", platform="macosx_14_0_arm64")
@@ -25,7 +25,7 @@ SCOPED = NpmSource(package="@types/ms", version="0.7.31")
     [(WHEEL, "markupsafe/__init__.py"), (NPM, "package/package.json"), (SCOPED, "ms/package.json")],
     ids=["wheel", "npm", "npm-scoped"],
 )
-def test_a_package_comes_twice_the_same_and_unpacks(tmp_path: Path, source: Source, member: str) -> None:
+def test_a_package_is_the_same_twice_and_unpacks(tmp_path: Path, source: Source, member: str) -> None:
     calls: list[int] = []
     work = tmp_path / "work"
     pin = fetch(source, None, tmp_path / "one", work=work, base=tmp_path, progress=lambda done, _: calls.append(done))
@@ -44,7 +44,7 @@ def test_a_package_comes_twice_the_same_and_unpacks(tmp_path: Path, source: Sour
         (structs.replace(NPM, version="999.0.0"), "No matching version found for is-odd@999.0.0"),
     ],
 )
-def test_a_version_that_is_not_there_is_unreachable(tmp_path: Path, source: Source, reason: str) -> None:
+def test_a_missing_version_is_unreachable(tmp_path: Path, source: Source, reason: str) -> None:
     with pytest.raises(UnreachableError, match=reason):
         fetch(source, None, tmp_path / "x", work=tmp_path / "work", base=tmp_path)
     assert not (tmp_path / "x").exists()
@@ -63,7 +63,7 @@ def test_a_registry_that_does_not_answer_is_unreachable(
         fetch(source, None, tmp_path / "x", work=tmp_path / "work", base=tmp_path)
 
 
-def test_pip_takes_wheels_from_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_uses_the_users_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = tmp_path / "demo-1.0-cp312-cp312-macosx_11_0_arm64.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
@@ -80,7 +80,7 @@ def test_pip_takes_wheels_from_where_the_user_says(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["torch-2.13.0-arm64", "onnxruntime-1.23.2-arm64"])
-def test_real_wheels_unpack_to_what_their_directory_says(tmp_path: Path, wheels: Wheels, name: str) -> None:
+def test_real_wheels_unpack_to_the_files_in_their_directory(tmp_path: Path, wheels: Wheels, name: str) -> None:
     unpack(wheels.path(name), tmp_path / "out")
     with zipfile.ZipFile(wheels.path(name)) as archive:
         files = {info.filename: info for info in archive.infolist() if not info.is_dir()}

@@ -1,4 +1,4 @@
-"""apt-get brings single files of source packages; most tests give it an archive in a folder."""
+"""Test that apt-get fetches single files of source packages; most tests give it an archive in a folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 from msgspec import structs
 
 from macbuild.errors import FetchError, IntegrityError, UnreachableError
-from macbuild.fetch.download import Pin
-from macbuild.fetch.providers import fetch
-from macbuild.fetch.sources import DebianSource
-from macbuild.fetch.unpack import unpack
+from macbuild.source.archive.unpack import unpack
+from macbuild.source.fetch.download import Pin
+from macbuild.source.fetch.providers import fetch
+from macbuild.source.fetch.sources import DebianSource
 
 DEMO = DebianSource(package="demo", file="demo_1.0.orig.tar.gz")
 LINE = "deb [trusted=yes] file:{archive} ./"
@@ -41,7 +41,7 @@ class Machine:
         return self.root / "archive"
 
     def configure(self, name: str, text: str) -> None:
-        """Write the sources of apt as one file, the only one that there is."""
+        """Write the sources of apt as one file, the only one."""
         folder = self.root / "sources.list.d"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -85,7 +85,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return machine
 
 
-def test_a_file_of_the_machines_real_archives_comes_twice_the_same_and_unpacks(tmp_path: Path) -> None:
+def test_a_file_of_real_archives_is_the_same_twice_and_unpacks(tmp_path: Path) -> None:
     assert shutil.which("apt-get"), "these tests need a machine with Debian's apt-get"
     source = DebianSource(package="libb64", file="libb64_1.2.orig.tar.gz")
     work = tmp_path / "work"
@@ -109,7 +109,7 @@ def test_a_file_of_the_machines_real_archives_comes_twice_the_same_and_unpacks(t
         ("a.sources", "types: deb-src\n" + STANZA.partition("\n")[2] + "\n\nTypes: deb\nURIs: cdrom:x\nSuites: ./\n"),
     ],
 )
-def test_both_formats_of_archives_serve_and_the_system_stays_as_it_is(machine: Machine, name: str, text: str) -> None:
+def test_both_formats_work_and_the_system_is_unchanged(machine: Machine, name: str, text: str) -> None:
     machine.configure(name, text)
     pin = machine.fetch(DEMO)
     assert pin == Pin(DEMO.file, 8, hashlib.sha256(b"upstream").hexdigest())
@@ -122,7 +122,7 @@ def test_both_formats_of_archives_serve_and_the_system_stays_as_it_is(machine: M
 
 
 @pytest.mark.parametrize("file", ["demo_1.0-1~x.dsc", "demo_1.0-1~x.debian.tar.xz"])
-def test_other_files_of_a_source_package_come_too(machine: Machine, file: str) -> None:
+def test_other_files_of_a_source_package_are_fetched_too(machine: Machine, file: str) -> None:
     machine.publish(DEMO, b"upstream")
     assert machine.fetch(structs.replace(DEMO, file=file)).file == file
 
@@ -134,7 +134,7 @@ def test_other_files_of_a_source_package_come_too(machine: Machine, file: str) -
         (DebianSource(package="none", file="none_1.tar.gz"), "archives have no source package", "mirror"),
     ],
 )
-def test_what_the_archives_do_not_have_is_unreachable_and_what_they_have_is_named(
+def test_a_missing_file_is_unreachable_and_existing_ones_are_named(
     machine: Machine, source: DebianSource, message: str, hint: str
 ) -> None:
     with pytest.raises(UnreachableError, match=message) as caught:
@@ -144,7 +144,7 @@ def test_what_the_archives_do_not_have_is_unreachable_and_what_they_have_is_name
     assert machine.nothing_came()
 
 
-def test_indexes_serve_until_they_lack_something_and_are_old(machine: Machine) -> None:
+def test_indexes_are_reused_until_old_and_incomplete(machine: Machine) -> None:
     machine.fetch(DEMO)
     later = DebianSource(package="demo", file="demo_2.0.orig.tar.gz")
     machine.publish(later, b"later", "2.0-1")
@@ -161,7 +161,7 @@ def test_indexes_serve_until_they_lack_something_and_are_old(machine: Machine) -
     assert machine.stamp.read_bytes() != first
 
 
-def test_a_file_that_is_gone_or_changed_is_not_taken(machine: Machine) -> None:
+def test_a_missing_or_changed_file_is_refused(machine: Machine) -> None:
     machine.fetch(DEMO)
     os.utime(machine.stamp, (1, 1))
     (machine.root / "out").unlink()
@@ -175,7 +175,7 @@ def test_a_file_that_is_gone_or_changed_is_not_taken(machine: Machine) -> None:
     assert machine.nothing_came()
 
 
-def test_another_archive_that_does_not_answer_is_named_only_if_the_file_is_missing(machine: Machine) -> None:
+def test_an_unreachable_archive_is_named_only_if_needed(machine: Machine) -> None:
     machine.configure("test.list", LINE + "\ndeb http://user:hidden@127.0.0.1:9/ stable main")
     machine.fetch(DEMO)
     with pytest.raises(UnreachableError, match=r"that answer have no source package none; .*127\.0\.0\.1") as caught:
@@ -189,7 +189,7 @@ def test_a_machine_without_archives_says_so(machine: Machine) -> None:
         machine.fetch(DEMO)
 
 
-def test_more_than_the_limit_and_other_bytes_than_pinned_are_refused(machine: Machine) -> None:
+def test_too_many_or_wrong_bytes_are_refused(machine: Machine) -> None:
     with pytest.raises(FetchError, match="larger than the limit of 7 bytes"):
         machine.fetch(DEMO, limit=7)
     with pytest.raises(IntegrityError):

@@ -1,4 +1,4 @@
-"""pip brings sdists and none of their code runs, whatever the version of pip and the build backend."""
+"""Test that pip fetches sdists and runs none of their code, with any version of pip and any build backend."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from filelock import FileLock
 
 from macbuild.errors import FetchError, UnreachableError
-from macbuild.fetch.download import Pin
-from macbuild.fetch.providers import fetch
-from macbuild.fetch.sources import SdistSource
-from macbuild.fetch.unpack import unpack
+from macbuild.source.archive.unpack import unpack
+from macbuild.source.fetch.download import Pin
+from macbuild.source.fetch.providers import fetch
+from macbuild.source.fetch.sources import SdistSource
 from tests.conftest import cache_folder
 
 REAL = SdistSource(package="python-rapidjson", version="1.25")
@@ -40,7 +40,7 @@ PROJECTS = {
 
 
 def evil_sdist(folder: Path, project: str, info: str | None = INFO) -> Path:
-    """Write an sdist of which every file that Python might run leaves a mark."""
+    """Write an sdist in which every file that Python might run leaves a mark."""
     mark = f"open({str(folder / 'ran')!r}, 'w').close()\n"
     names = ("setup.py", "json.py", "email/__init__.py", "sitecustomize.py", "runpy.py", "setuptools/__init__.py")
     files = {**dict.fromkeys(names, mark), "setuptools/build_meta.py": mark, "backend.py": mark + BACKEND}
@@ -73,7 +73,7 @@ def other_pip(version: str) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_a_real_sdist_comes_twice_the_same_and_unpacks(tmp_path: Path) -> None:
+def test_a_real_sdist_is_the_same_twice_and_unpacks(tmp_path: Path) -> None:
     calls: list[int] = []
     work = tmp_path / "work"
     pin = fetch(REAL, None, tmp_path / "one", work=work, base=tmp_path, progress=lambda done, _: calls.append(done))
@@ -134,7 +134,7 @@ def test_settings_that_name_another_python_for_pip_change_nothing(
         ("Name: evil\nVersion: 2.0\n", UnreachableError, "inconsistent|No matching"),
     ],
 )
-def test_an_sdist_that_does_not_say_what_it_is_is_refused(
+def test_an_sdist_without_name_and_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, info: str | None, error: type[FetchError], message: str
 ) -> None:
     local_only(tmp_path, monkeypatch)
@@ -146,7 +146,7 @@ def test_an_sdist_that_does_not_say_what_it_is_is_refused(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_version_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+def test_a_missing_version_is_unreachable(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="No matching distribution found"):
         fetch(SdistSource(package="markupsafe", version="999"), None, tmp_path / "x", work=tmp_path, base=tmp_path)
 

@@ -1,4 +1,4 @@
-"""A project that is not ours, in a checkout, written for Linux: built for macOS and for this machine by a real run."""
+"""Build a foreign project, written for Linux, from a checkout for macOS and for this machine."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pathlib import Path
 import lief
 import pytest
 
-from macbuild.checkout import checkout_digest
+from macbuild.commands.build import BuildResult
+from macbuild.commands.project import Project
 from macbuild.data import load_toml
 from macbuild.errors import BuildError, MacbuildError, RecipeError
 from macbuild.events import discard
-from macbuild.make import Result
-from macbuild.plan import Plan
-from macbuild.project import Project
-from macbuild.recipe import Shared
-from macbuild.run import build
-from tests.conftest import cache_folder
-from tests.libraries import own, with_engine
-from tests.sample import Sample
+from macbuild.plan.model import Plan
+from macbuild.recipe.complete import Shared
+from macbuild.source.checkout import checkout_digest
+from macbuild.steps.executor import build
+from tests.conftest import zig_cache
+from tests.support.libraries import own, with_engine
+from tests.support.sample import Sample
 
 ROOT = Path(__file__).parents[2]
-SHARED = load_toml(ROOT / "recipes/upstream_kit/shared.toml", Shared, RecipeError).definitions
+SHARED = load_toml(ROOT / "recipes/triton/shared.toml", Shared, RecipeError).definitions
 REACHES_OUT = """
 FetchContent_Declare(repo-third GIT_REPOSITORY file://{repository} GIT_TAG main)
 FetchContent_MakeAvailable(repo-third)
@@ -37,7 +37,7 @@ message(STATUS "third is in ${{repo-third_SOURCE_DIR}}")
 
 
 def engine(root: Path) -> Sample:
-    """Return the project with what the recipes of upstream's projects tell CMake, but for the compat layer."""
+    """Return the project with the CMake definitions of upstream's recipes, without the compat layer."""
     sample = with_engine(root)
     definitions = sample.recipes["engine"]["build"]["definitions"]
     for name in definitions.keys() & SHARED.keys():
@@ -45,12 +45,11 @@ def engine(root: Path) -> Sample:
     definitions |= {name: value for name, value in SHARED.items() if "COMPAT" not in name and "compat" not in value}
     sample.write()
     sample.cache.mkdir()
-    (cache_folder() / "zig").mkdir(exist_ok=True)
-    (sample.cache / "zig").symlink_to(cache_folder() / "zig")
+    (sample.cache / "zig").symlink_to(zig_cache())
     return sample
 
 
-def made(sample: Sample, **settings: object) -> Result:
+def made(sample: Sample, **settings: object) -> BuildResult:
     result = sample.make("engine", toolchain="zig", sources=own(sample.root), **settings)
     assert not result.failed, result.failed
     return result
@@ -63,7 +62,7 @@ def failure(sample: Sample) -> str:
 
 
 def without_network(command: Sequence[str], folder: Path) -> str:
-    """Run a command where there is no route to anywhere, and return what it says."""
+    """Run a command without any network route and return its output."""
     done = subprocess.run(["unshare", "--net", *command], cwd=folder, capture_output=True, text=True, check=False)
     assert "unshare failed" not in done.stderr, f"this test needs a network namespace of its own: {done.stderr}"
     assert done.returncode == 0, done.stdout + done.stderr
@@ -72,7 +71,7 @@ def without_network(command: Sequence[str], folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """The project, built for macOS where there is no network."""
+    """Return the project, built for macOS without network."""
     sample = engine(tmp_path_factory.mktemp("foreign"))
     knock = "import socket; print(socket.socket().connect_ex(('192.0.2.1', 443)))"
     assert without_network([sys.executable, "-c", knock], sample.root).strip() != "0"
@@ -94,14 +93,15 @@ def objects(sample: Sample) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in build_folder(sample).rglob("*.o")}
 
 
-def test_the_package_holds_what_the_rules_take_of_the_installation_and_of_sources(sample: Sample) -> None:
+def test_package_holds_what_rules_take_from_prefix_and_sources(sample: Sample) -> None:
     with tarfile.open(sample.dist / "engine-1.0-macos-arm64.tar.gz") as archive:
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
         texts = {name: archive.extractfile(f"engine-1.0-macos-arm64/{name}") for name in names}
         content = {name: file.read() for name, file in texts.items() if file is not None}
-    assert names == {"bin/engined", "lib/libengine.dylib", "licenses/engine/LICENSE", "licenses/shelf/LICENSE"}
+    licences = {f"licenses/{name}/LICENSE" for name in ("engine", "shelf", "twice")}  # twice is linked statically
+    assert names == {"bin/engined", "lib/libengine.dylib", *licences}
     assert content["licenses/shelf/LICENSE"] == b"The licence of shelf.\n"
-    # What it installs and no rule takes was installed, by an absolute path below the prefix.
+    # It was installed by an absolute path below the prefix, although no rule takes it.
     assert (build_folder(sample).parent / "prefix/share/engine.h").is_file()
     for name, data in content.items():
         assert os.fsencode(sample.root) not in data, name
@@ -126,7 +126,7 @@ def test_a_second_run_does_nothing(sample: Sample) -> None:
 
 @pytest.fixture
 def checkouts(sample: Sample, tmp_path: Path) -> Iterator[Path]:
-    """The sources of the project; what was made of them is made again when the test has ended."""
+    """Yield the sources of the project; after the test, they are restored and built again."""
     folder, kept = sample.root / "own", tmp_path / "kept"
     dist = sample.content()
     shutil.copytree(folder, kept)
@@ -156,9 +156,7 @@ def test_an_edited_file_is_the_only_one_that_is_compiled_again(sample: Sample, c
     assert sample.content() != dist
 
 
-def test_files_that_come_and_go_are_seen_where_a_project_lists_them_by_a_pattern(
-    sample: Sample, checkouts: Path
-) -> None:
+def test_added_and_removed_files_are_seen_by_glob_patterns(sample: Sample, checkouts: Path) -> None:
     extra = checkouts / "motor/extra.c"
     extra.write_text("int extra(void) { return 0; }\n")
     made(sample)
@@ -177,7 +175,7 @@ def test_the_same_sources_in_another_folder_give_the_same_bytes(sample: Sample, 
     assert other.content() == sample.content()
 
 
-def test_a_repository_that_is_not_given_as_a_folder_is_not_fetched_but_an_error(tmp_path: Path) -> None:
+def test_repository_without_a_folder_is_an_error_not_fetched(tmp_path: Path) -> None:
     repository = tmp_path / "third"
     repository.mkdir()
     (repository / "CMakeLists.txt").touch()
@@ -193,7 +191,7 @@ def test_a_repository_that_is_not_given_as_a_folder_is_not_fetched_but_an_error(
         assert "engine: configure failed" in message
         assert "repo-third" in message
         assert "FETCHCONTENT_FULLY_DISCONNECTED" in message
-    # It could have been reached: the settings of the recipes are what keeps it from that.
+    # The network is reachable here: only the settings of the recipes prevent a download.
     definitions = sample.recipes["engine"]["build"]["definitions"]
     del definitions["FETCHCONTENT_FULLY_DISCONNECTED"]
     sample.write()
@@ -204,7 +202,7 @@ def host_tree(project: Project, lost: Mapping[str, MacbuildError]) -> Plan:
     return project.planner(lost).host_tree("engine")
 
 
-def test_it_is_built_for_this_machine_with_the_options_that_were_asked_for(tmp_path: Path) -> None:
+def test_host_build_uses_the_requested_options(tmp_path: Path) -> None:
     sample = engine(tmp_path)
     answers = {}
     for without in ((), ("trace",)):
@@ -217,7 +215,7 @@ def test_it_is_built_for_this_machine_with_the_options_that_were_asked_for(tmp_p
     assert answers == {(): "25\n", ("trace",): "22\n"}
 
 
-def test_a_source_that_misses_a_file_of_a_rule_is_an_error_that_names_the_rule(tmp_path: Path) -> None:
+def test_source_without_a_file_of_a_rule_names_the_rule(tmp_path: Path) -> None:
     sample = engine(tmp_path)
     (tmp_path / "own/shelf/LICENSE").unlink()
     (error,) = sample.make("engine", toolchain="zig", sources=own(tmp_path)).failed.values()

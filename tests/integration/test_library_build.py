@@ -1,4 +1,4 @@
-"""Libraries by the real compilers: from a source archive to an audited program, and tested on this machine."""
+"""Build libraries with the real compilers, from a source archive to an audited program, and test them here."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from pathlib import Path
 import lief
 import pytest
 
+from macbuild.commands.build import BuildResult
+from macbuild.commands.test import prepare_tests
 from macbuild.errors import BuildError, MacbuildError
 from macbuild.events import StepFinished, discard
-from macbuild.hosttest import prepare_tests
-from macbuild.make import Result
-from tests.conftest import cache_folder
-from tests.libraries import libraries
-from tests.sample import Sample
+from tests.conftest import zig_cache
+from tests.support.libraries import libraries
+from tests.support.sample import Sample
 
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Sample:
     sample = libraries(tmp_path)
     sample.cache.mkdir()
-    (cache_folder() / "zig").mkdir(exist_ok=True)
-    (sample.cache / "zig").symlink_to(cache_folder() / "zig")
+    (sample.cache / "zig").symlink_to(zig_cache())
     return sample
 
 
-def make(sample: Sample, *components: str, arch: str = "arm64") -> Result:
+def make(sample: Sample, *components: str, arch: str = "arm64") -> BuildResult:
     result = sample.make(*components, toolchain="zig", arch=arch)
     assert not result.failed, result.failed
     return result
 
 
-def test_a_library_and_its_user_are_built_and_a_program_with_both_is_audited(sample: Sample) -> None:
+def test_library_and_its_user_are_built_and_audited_in_a_program(sample: Sample) -> None:
     result = make(sample, "fourfold", arch="universal2")
     assert list(result.stages) == [f"fourfold-1.0-macos-{arch}/build" for arch in ("x86_64", "arm64")]
     for step, stage in result.stages.items():
@@ -66,7 +65,7 @@ def test_the_tests_of_the_consumer_run_on_this_machine(sample: Sample, capfd: py
         run()
 
 
-def test_a_library_that_lacks_what_its_consumer_uses_is_a_failed_build(sample: Sample) -> None:
+def test_library_without_what_its_consumer_uses_fails_to_build(sample: Sample) -> None:
     main = sample.root / "recipes/twice/tests/consumer/main.c"
     main.write_text("int thrice(int);\nint main(void) { return thrice(1); }\n")
     failed = sample.make("twice", toolchain="zig").failed

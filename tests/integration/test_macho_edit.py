@@ -155,7 +155,7 @@ def test_removing_unused_dependencies_binds_each_symbol_to_the_same_library(
 def test_a_dependency_in_use_is_not_removed(wheels: Wheels, tmp_path: Path, arch: str) -> None:
     path = copy(wheels.file(*LIBC10[arch]), tmp_path)
     before = path.read_bytes()
-    with pytest.raises(MachOError, match="symbols still bind to a dependency that shall be removed: _"):
+    with pytest.raises(MachOError, match="symbols still bind to a dependency that is to be removed: _"):
         edit_private(path, Edits(remove=frozenset({"/usr/lib/libc++.1.dylib"})))
     assert path.read_bytes() == before
 

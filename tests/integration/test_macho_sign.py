@@ -14,8 +14,8 @@ from macbuild.errors import SignatureError
 from macbuild.macho.file import open_macho, parse_macho
 from macbuild.macho.sign import SignOptions, refresh, sign_file, sign_private
 from macbuild.macho.verify import read_signature, verify_file
-from tests import machobytes
 from tests.conftest import Wheels, Zig
+from tests.support import machobytes
 
 SOURCE = "int answer(void) { return 42; } static char big[70000] = {1}; char *get(int i) { return big + i; }"
 
@@ -198,7 +198,7 @@ def test_refresh_after_an_edit_gives_what_signing_again_gives(wheels: Wheels, tm
         at = data.find(b"@rpath/libtorch_python.dylib")
         data[at : at + 28] = b"@rpath/libtorch_snake!.dylib"
         shutil.copyfile(path, again)
-        assert refresh(data, parse_macho(data).images[0], [(at, at + 28)])
+        assert refresh(parse_macho(data).images[0], [(at, at + 28)])
     verify_file(path)
     with pytest.raises(SignatureError, match="page 0 "):
         verify_file(again)

@@ -1,4 +1,4 @@
-"""The main job as people start it: an installed command, real signals."""
+"""Run the main job as people start it: with an installed command and real signals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sample import Sample
+from tests.support.sample import Sample
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def clean_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of programs of an empty environment into which a built wheel was installed."""
+    """Return the folder of programs of a new environment into which a built wheel was installed."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
     subprocess.run(pip, check=True, capture_output=True)
@@ -55,7 +55,7 @@ def test_an_installed_macbuild_finds_its_recipes_from_any_folder(installed: Path
     assert str(installed.parent) in checks["recipes"]["found"]
 
 
-def test_an_installed_macbuild_builds_a_project_and_its_tools_start(installed: Path, tmp_path: Path) -> None:
+def test_installed_macbuild_builds_a_project_and_starts_tools(installed: Path, tmp_path: Path) -> None:
     sample = Sample(tmp_path)
     sample.add("alpha")
     command = [str(installed / "macbuild"), "all", "--arch", "arm64", "--cache-dir", str(sample.cache)]
@@ -70,7 +70,7 @@ def test_an_installed_macbuild_builds_a_project_and_its_tools_start(installed: P
 
 @pytest.fixture
 def stalled() -> Iterator[tuple[str, threading.Event]]:
-    """A server that begins to answer and never goes on; the event tells that somebody asked."""
+    """Yield a server that starts to answer and then stalls, and the event that is set by a request."""
     asked, over = threading.Event(), threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -94,7 +94,7 @@ def stalled() -> Iterator[tuple[str, threading.Event]]:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_a_signal_during_a_download_leaves_dist_alone_and_the_next_run_ends_well(
+def test_signal_during_download_leaves_dist_and_next_run_works(
     tmp_path: Path, stalled: tuple[str, threading.Event], sign: signal.Signals
 ) -> None:
     url, asked = stalled
@@ -107,9 +107,9 @@ def test_a_signal_during_a_download_leaves_dist_alone_and_the_next_run_ends_well
     command = [sys.executable, "-m", "macbuild", "all", "--arch", "arm64", "--cache-dir", str(sample.cache)]
     environ = {**clean_environment(), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert asked.wait(30)
+    assert asked.wait(120)
     process.send_signal(sign)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == (130 if sign is signal.SIGINT else -signal.SIGKILL), err
     assert b"Traceback" not in err
     assert sample.content() == before

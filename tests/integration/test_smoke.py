@@ -1,4 +1,4 @@
-"""macbuild.smoke with the real tritonserver out of the wheel nvidia-pytriton."""
+"""Test backend_testing.tritonserver with the real tritonserver from the wheel nvidia-pytriton."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
+from backend_testing import tritonserver as smoke
+from backend_testing.tritonserver import Server
 from filelock import FileLock
 
-from macbuild import smoke
 from macbuild.errors import ToolError
-from macbuild.fetch.unpack import unpack
-from macbuild.smoke import Server
+from macbuild.source.archive.unpack import unpack
 from tests.conftest import cache_folder
 
 REQUEST = "nvidia-pytriton==0.7.0"
@@ -26,7 +26,7 @@ REQUEST = "nvidia-pytriton==0.7.0"
 
 @pytest.fixture(scope="session")
 def tree() -> Path:
-    """The unpacked wheel, brought once by pip."""
+    """Return the unpacked wheel, downloaded once by pip."""
     folder = cache_folder() / "nvidia-pytriton-0.7.0"
     with FileLock(f"{folder}.lock"):
         if not (folder / "tree").exists():
@@ -40,7 +40,7 @@ def tree() -> Path:
 
 @pytest.fixture
 def server(tree: Path, tmp_path: Path) -> Server:
-    """A server with no models and no backends, not started."""
+    """Return a server without models and backends, not started."""
     (tmp_path / "models").mkdir()
     (tmp_path / "backends").mkdir()
     return Server(tree, tmp_path / "models", tmp_path / "backends", log=tmp_path / "log/server.log", timeout=30)
@@ -145,8 +145,8 @@ def test_an_unknown_argument_is_an_error_with_the_servers_words(tree: Path, tmp_
         pass
 
 
-def test_a_crash_while_it_runs_is_an_error_even_if_the_block_failed_first(server: Server) -> None:
-    with pytest.raises(ToolError, match=r"ended by itself by signal 9 \(Killed\)") as caught, server:  # noqa: PT012 - in it
+def test_crash_is_an_error_even_if_the_block_failed_first(server: Server) -> None:
+    with pytest.raises(ToolError, match=r"ended by itself by signal 9 \(Killed\)") as caught, server:
         os.kill(server.pid, signal.SIGKILL)
         while server.running:
             time.sleep(0.01)
@@ -194,7 +194,7 @@ def test_ports_that_are_always_taken_are_an_error(server: Server, monkeypatch: p
 
 
 def fake(folder: Path, script: str) -> Path:
-    """Write a program in the place of a server."""
+    """Write a program that replaces the server."""
     program = folder / "bin/tritonserver"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -202,7 +202,7 @@ def fake(folder: Path, script: str) -> Path:
     return folder
 
 
-def test_a_server_that_is_never_ready_is_an_error_and_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_server_that_is_never_ready_is_ended_with_its_children(tmp_path: Path) -> None:
     tree = fake(tmp_path / "tree", "sleep 600 & echo child $!\nwait")
     server = Server(tree, tmp_path, tmp_path, log=tmp_path / "log", timeout=0.5)
     with pytest.raises(ToolError, match=r"not ready after 0.5 s; its last words:\nchild"), server:
@@ -226,7 +226,7 @@ def test_a_backend_finds_the_servers_library_by_its_plain_name(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("none", "there is no server"), ("mode", "may not be executed"), ("content", "does not start")]
+    ("kind", "words"), [("none", "there is no server"), ("mode", "is not executable"), ("content", "does not start")]
 )
 def test_a_tree_without_a_usable_server_is_an_error(tmp_path: Path, kind: str, words: str) -> None:
     program = tmp_path / "bin/tritonserver"

@@ -1,4 +1,4 @@
-"""zig as the compiler for macOS: real builds, read back from what came out."""
+"""Test zig as the compiler for macOS: build for real and read back the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.cmake import Project, build, configure, install, model
+from macbuild.build.cmake import CMakeProject, build, configure, install, model
+from macbuild.build.toolchain import PrepareContext, Prepared, find_toolchain
 from macbuild.events import Event
 from macbuild.files import hash_file
 from macbuild.macho.file import open_macho
@@ -18,8 +19,7 @@ from macbuild.macho.image import Image
 from macbuild.macho.symbols import read_exports, read_imports
 from macbuild.macho.verify import verify_file
 from macbuild.target import Arch, Target, format_version
-from macbuild.toolchain import PrepareContext, Prepared, find_toolchain
-from tests.toolchains import DEPLOYMENT, prepare, project, write_sample
+from tests.support.toolchains import DEPLOYMENT, prepare, project, write_sample
 
 ARCHS: tuple[Arch, ...] = ("arm64", "x86_64")
 LIBCXX = "/usr/lib/libc++.1.dylib"
@@ -43,7 +43,7 @@ def stage(arch: Arch, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_stage(folder: Path, arch: Arch) -> Path:
-    """Build the sample project in a folder of its own and return its stage."""
+    """Build the sample project in its own folder and return its stage."""
     sample = project(folder / "kept", arch, write_sample(folder / "source"))
     configure(sample)
     build(sample)
@@ -66,7 +66,7 @@ def exports(path: Path) -> set[str]:
     return {name.decode() for found in image(path) for name in read_exports(found).names}
 
 
-def test_dylib_depends_on_the_systems_cxx_library_and_on_nothing_else(stage: Path, arch: Arch) -> None:
+def test_dylib_depends_only_on_system_cxx_library(stage: Path, arch: Arch) -> None:
     for found in image(stage / "lib" / "libsample.dylib"):
         assert found.arch == arch
         assert [dylib.name for dylib in found.dylibs] == [LIBSYSTEM, LIBCXX]
@@ -101,9 +101,7 @@ def test_what_was_signed_at_the_link_has_a_valid_signature(stage: Path, arch: Ar
         assert all(found.signature_range is None for found in image(stage / "lib" / "libplug.so"))
 
 
-def test_two_folders_give_the_same_bytes_without_a_path_of_this_machine(
-    stage: Path, arch: Arch, tmp_path: Path
-) -> None:
+def test_two_folders_give_the_same_bytes_without_host_paths(stage: Path, arch: Arch, tmp_path: Path) -> None:
     other = make_stage(tmp_path / "a much longer name of a folder", arch)
     for name in ("lib/libsample.dylib", "lib/libplug.so", "bin/tool"):
         assert hash_file(stage / name) == hash_file(other / name)
@@ -166,7 +164,7 @@ def test_framework_without_evidence_is_an_error_with_the_way_out(zig_cc: Prepare
     assert not (tmp_path / "liba.dylib").exists()
 
 
-def test_undefined_symbol_is_an_error_that_tells_since_when_it_exists(tmp_path: Path) -> None:
+def test_undefined_symbol_error_names_the_first_macos_with_it(tmp_path: Path) -> None:
     cc = prepare(tmp_path / "tools", "x86_64")
     # std::to_chars(char*, char*, double), which libc++ has since macOS 13.3.
     text = 'char *late(char *, char *, double) __asm__("__ZNSt3__18to_charsEPcS0_d");\n'
@@ -200,7 +198,7 @@ def test_only_pythons_symbols_are_left_to_be_found_at_run_time(zig_cc: Prepared,
     assert (tmp_path / "liba.so").read_bytes() == before
 
 
-def test_library_symbol_that_is_newer_than_the_target_is_an_error_of_the_compiler(tmp_path: Path) -> None:
+def test_libcxx_symbol_newer_than_target_is_a_compiler_error(tmp_path: Path) -> None:
     cc = prepare(tmp_path / "tools", "x86_64")
     (tmp_path / "a.cpp").write_text("#include <charconv>\nauto f(char *b) { return std::to_chars(b, b + 9, 1.5); }\n")
     done = run(cc.cxx, "-std=c++20", "-c", "a.cpp", "-o", "a.o", cwd=tmp_path)
@@ -280,9 +278,9 @@ def test_the_folder_further_in_gives_its_name(tmp_path: Path) -> None:
 
 
 def prepare_cache() -> Path:
-    from tests.conftest import cache_folder  # noqa: PLC0415 - as tests.toolchains has it
+    from tests.conftest import zig_cache
 
-    return cache_folder() / "zig"
+    return zig_cache()
 
 
 def test_many_at_once_warm_up_once(tmp_path: Path) -> None:
@@ -310,9 +308,7 @@ def test_identity_tells_compiler_target_and_data() -> None:
     assert one == find_toolchain("zig", Target("arm64", "14.0"), os.environ).identity
 
 
-def test_a_check_of_cmake_finds_what_the_target_has_and_not_what_only_the_headers_have(
-    arch: Arch, tmp_path: Path
-) -> None:
+def test_cmake_check_finds_target_functions_not_header_only_ones(arch: Arch, tmp_path: Path) -> None:
     prepared = prepare(tmp_path / "tools", arch)
     source = tmp_path / "checks"
     source.mkdir()
@@ -330,14 +326,12 @@ foreach(name KQUEUE KQUEUE_SYMBOL PIPE2 PIPE2_SYMBOL)
   file(APPEND "${CMAKE_BINARY_DIR}/found" "${name}=${HAVE_${name}}\\n")
 endforeach()
 """)
-    configure(Project(source, tmp_path / "build", prepared))
+    configure(CMakeProject(source, tmp_path / "build", prepared))
     found = (tmp_path / "build/build/found").read_text().split()
     assert found == ["KQUEUE=1", "KQUEUE_SYMBOL=1", "PIPE2=", "PIPE2_SYMBOL="]
 
 
-def test_a_function_newer_than_the_target_is_an_error_where_nothing_asks_for_it(
-    zig_cc: Prepared, tmp_path: Path
-) -> None:
+def test_unguarded_function_newer_than_target_is_an_error(zig_cc: Prepared, tmp_path: Path) -> None:
     guarded = "if (__builtin_available(macOS 27.0, *)) return pipe2(f, 0);"
     for body, status in (("return pipe2(f, 0);", 1), (f"{guarded} return pipe(f);", 0)):
         (tmp_path / "a.c").write_text(f"#include <unistd.h>\nint a(int *f) {{ {body} }}\n")
@@ -346,7 +340,7 @@ def test_a_function_newer_than_the_target_is_an_error_where_nothing_asks_for_it(
         assert ("'pipe2' is only available on macOS 27" in done.stderr) == bool(status)
 
 
-def test_the_limits_of_floating_point_are_there_whatever_header_came_first(zig_cc: Prepared, tmp_path: Path) -> None:
+def test_float_limits_exist_whatever_header_comes_first(zig_cc: Prepared, tmp_path: Path) -> None:
     for first in ("cmath", "mutex", "locale", "math.h"):
         text = f"#include <{first}>\n#include <cmath>\n#include <float.h>\n"
         text += "static_assert(DBL_MAX > FLT_MAX && INFINITY > FLT_EPSILON);\n"

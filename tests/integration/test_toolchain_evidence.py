@@ -1,4 +1,4 @@
-"""The evidence against real wheels, with LIEF as the second reader, and the stubs against zig's linker."""
+"""Compare the evidence with real wheels, as LIEF reads them, and link with the stubs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import lief
 import pytest
 
+from macbuild.build.toolchain.evidence import load_evidence, write_stubs
+from macbuild.build.toolchain.evidence_collect import collect, system_imports
 from macbuild.macho.file import open_macho
 from macbuild.macho.symbols import read_imports
 from macbuild.target import format_version, pack_version
-from macbuild.toolchain.evidence import load_evidence, write_stubs
-from macbuild.toolchain.evidence_collect import collect, system_imports
 from tests.conftest import Wheels
 
 LIBRARIES = [
@@ -118,7 +118,7 @@ def zig(*arguments: str) -> subprocess.CompletedProcess[str]:
 def compile_cxx(
     source: str, folder: Path, arch: str, deployment: str, *extra: str
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """Compile with zig's C++ headers; return the object file and how it went."""
+    """Compile with zig's C++ headers; return the object file and the finished process."""
     code, output = folder / "code.cpp", folder / "code.o"
     code.write_text(source)
     target = f"{'aarch64' if arch == 'arm64' else arch}-macos.{deployment}"
@@ -132,7 +132,7 @@ def link(objects: Path, output: Path, arch: str, deployment: str, *stubs: Path) 
 
 
 def strong_imports_by_lief(path: Path) -> Iterator[tuple[str, str]]:
-    """Give library and name of the undefined symbols that LIEF finds, without what may be missing."""
+    """Return library and name of the undefined symbols that LIEF finds, except weak ones."""
     parsed: Any = lief.MachO.parse(str(path))
     binary, kinds = parsed.at(0), lief.MachO.LoadCommand.TYPE
     libraries = [library for library in binary.libraries if library.command != kinds.ID_DYLIB]
@@ -156,7 +156,7 @@ def test_strong_imports_are_those_that_lief_reads(wheels: Wheels, wheel: str, me
 
 
 @pytest.mark.parametrize(("wheel", "member"), LIBRARIES)
-def test_every_strong_import_has_evidence_at_the_minimum_of_its_file(wheels: Wheels, wheel: str, member: str) -> None:
+def test_every_strong_import_has_evidence_at_its_minimum_macos(wheels: Wheels, wheel: str, member: str) -> None:
     evidence = load_evidence()
     with open_macho(wheels.file(wheel, member)) as macho:
         (image,) = macho.images
@@ -186,7 +186,7 @@ def test_collecting_a_wheel_again_teaches_nothing(wheels: Wheels, tmp_path: Path
 
 
 @pytest.mark.parametrize(("arch", "deployment"), TARGETS)
-def test_typical_code_links_with_the_stubs_and_binds_to_the_system(tmp_path: Path, arch: str, deployment: str) -> None:
+def test_typical_code_links_with_stubs_and_binds_to_the_system(tmp_path: Path, arch: str, deployment: str) -> None:
     stubs = write_stubs(tmp_path / "stubs", arch, deployment)
     objects, compiled = compile_cxx(TYPICAL, tmp_path, arch, deployment, *ANNOTATED)
     assert (compiled.returncode, compiled.stderr) == (0, "")

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from macbuild.audit import audit_path, load_policy
-from macbuild.cli.toolpath import tool_folder
 from macbuild.errors import BuildError
 from macbuild.macho.edit import Edits, edit_private
+from macbuild.macho.tools.path import tool_folder
 from macbuild.target import Target
 from tests.conftest import Wheels, Zig
 from tests.integration.test_delocate import Delocate
-from tests.wheels import (
+from tests.support.wheels import (
     CMAKELISTS,
     INFO,
     LIBRARY,
@@ -56,7 +56,7 @@ def wheel(stage: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_wheel(make_project(folder / "tiny"), stage, folder / "dist")
 
 
-def test_pip_installs_it_for_a_mac_as_its_record_says(wheel: Path, stage: Path, tmp_path: Path) -> None:
+def test_pip_installs_it_for_a_mac_according_to_its_record(wheel: Path, stage: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     options = ("--no-deps", "--only-binary=:all:", "--platform", "macosx_14_0_arm64", "--python-version", "3.12")
     pip("install", "--target", target, *options, wheel)
@@ -84,9 +84,7 @@ def test_pip_installs_it_for_a_mac_as_its_record_says(wheel: Path, stage: Path, 
         ("manylinux_2_28_x86_64", False),
     ],
 )
-def test_pip_finds_it_for_the_macs_that_it_runs_on_and_for_no_other(
-    wheel: Path, tmp_path: Path, platform: str, *, fits: bool
-) -> None:
+def test_pip_finds_it_only_for_macs_that_it_runs_on(wheel: Path, tmp_path: Path, platform: str, *, fits: bool) -> None:
     options = ("--no-deps", "--no-index", "--find-links", wheel.parent, "--only-binary=:all:", "--platform", platform)
     for python in ("3.10", "3.14"):
         done = pip("download", *options, "--python-version", python, "-d", tmp_path, NAME, check=False)
@@ -94,8 +92,8 @@ def test_pip_finds_it_for_the_macs_that_it_runs_on_and_for_no_other(
     assert [path.name for path in tmp_path.iterdir()] == ([wheel.name] if fits else [])
 
 
-def test_pip_takes_the_torch_that_it_was_linked_with(wheel: Path, wheels: Wheels, tmp_path: Path) -> None:
-    # Without its own needs, because pip looks at the machine that it runs on for the markers of torch.
+def test_pip_chooses_the_torch_that_it_was_linked_with(wheel: Path, wheels: Wheels, tmp_path: Path) -> None:
+    # Without its own needs, because pip evaluates torch's markers for the machine that it runs on.
     report = tmp_path / "report.json"
     folders = [wheels.path(f"torch-{name}").parent for name in ("2.13.0-arm64", "2.2.2-arm64", "2.2.2-x86_64")]
     options = ["--no-deps", "--no-index", "--only-binary=:all:", "--platform", "macosx_14_0_arm64", "--dry-run"]
@@ -144,7 +142,7 @@ def test_project_makes_the_same_metadata_by_pip_wheel(stage: Path, wheel: Path, 
 
 def test_every_interpreter_setting_gives_the_same_bytes(wheel: Path, stage: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from tests.wheels import make_wheel; "
+        "import sys; from pathlib import Path; from tests.support.wheels import make_wheel; "
         "make_wheel(*map(Path, sys.argv[1:]))"
     )
     project = make_project(tmp_path / "another name")
@@ -178,7 +176,7 @@ def test_other_targets_get_other_names_and_nothing_else(wheel: Path, stage: Path
         (PYPROJECT, CMAKELISTS.replace("install(", "#"), "was not put into the wheel"),
     ],
 )
-def test_project_that_makes_no_wheel_or_another_one_is_named(
+def test_project_that_makes_no_or_another_wheel_is_named(
     stage: Path, tmp_path: Path, pyproject: str, cmakelists: str, reason: str
 ) -> None:
     project = make_project(tmp_path / "project", pyproject, cmakelists)

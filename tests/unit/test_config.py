@@ -32,7 +32,7 @@ def test_flags_beat_environment_beats_file(tmp_path: Path) -> None:
         '[tool."macbuild"]\njobs = 7',
     ],
 )
-def test_every_way_to_write_the_table_in_pyproject_is_found(tmp_path: Path, text: str) -> None:
+def test_every_form_of_the_table_in_pyproject_is_found(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, text, name="pyproject.toml").jobs == 7
 
 
@@ -42,13 +42,13 @@ def test_a_table_below_ours_in_pyproject_is_an_unknown_key(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["tool.macbuild = 3", "[tool]\nmacbuild = [1]"])
-def test_a_setting_that_is_no_table_is_an_error(tmp_path: Path, text: str) -> None:
+def test_a_setting_that_is_not_a_table_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="table"):
         load(tmp_path, text, name="pyproject.toml")
 
 
 @pytest.mark.parametrize("text", ["# see [tool.macbuild]\n", "tool = 3 # macbuild", "[project]\nname = 'macbuild'"])
-def test_a_pyproject_of_others_is_passed_over(tmp_path: Path, text: str) -> None:
+def test_a_pyproject_of_others_is_skipped(tmp_path: Path, text: str) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "pyproject.toml").write_text(text)
     (tmp_path / "macbuild.toml").write_text("jobs = 5")
@@ -72,11 +72,11 @@ def test_unknown_variables_are_errors_with_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("yes", True), ("OFF", False), ("0", False)])
-def test_booleans_in_variables(tmp_path: Path, text: str, value: bool) -> None:  # noqa: FBT001
+def test_booleans_in_variables(tmp_path: Path, text: str, value: bool) -> None:
     assert load(tmp_path, "offline = true", MACBUILD_OFFLINE=text).offline is value
 
 
-def test_an_empty_variable_is_one_that_is_not_set(tmp_path: Path) -> None:
+def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
     assert load(tmp_path, "jobs = 4", MACBUILD_JOBS="").jobs == 4
 
 
@@ -112,15 +112,13 @@ def test_a_bad_value_in_a_file_names_file_and_key(tmp_path: Path, text: str) -> 
 @pytest.mark.parametrize(
     ("flags", "flag"), [({"jobs": 0}, "--jobs"), ({"dist": ""}, "--dist"), ({"arch": "x"}, "--arch")]
 )
-def test_a_bad_flag_is_not_taken_for_one_that_was_not_given(
-    tmp_path: Path, flags: dict[str, object], flag: str
-) -> None:
+def test_a_bad_flag_is_not_mistaken_for_a_missing_one(tmp_path: Path, flags: dict[str, object], flag: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(flags, {}, tmp_path)
     assert caught.value.where == flag
 
 
-def test_our_deployment_target_is_stronger_than_that_of_the_platform(tmp_path: Path) -> None:
+def test_our_deployment_target_overrides_the_platforms(tmp_path: Path) -> None:
     assert load(tmp_path, MACOSX_DEPLOYMENT_TARGET="12.0").deployment_target == "12.0"
     both = load(tmp_path, MACOSX_DEPLOYMENT_TARGET="12.0", MACBUILD_DEPLOYMENT_TARGET="13.0")
     assert both.deployment_target == "13.0"

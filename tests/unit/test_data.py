@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.data import convert, load_toml, nearest
-from macbuild.errors import LockError, MacbuildError, RecipeError
-from macbuild.recipe import Recipe
+from macbuild.data import convert, load_toml
+from macbuild.errors import LockError, MacbuildError, RecipeError, nearest
+from macbuild.recipe.model import Recipe
 
 RECIPE = """
 schema = 1
@@ -47,7 +47,7 @@ def failure(folder: Path, old: str, new: str) -> MacbuildError:
         ("from = ", "form = ", "unknown key 'form' in layouts.archive[0]", "did you mean 'from'?"),
     ],
 )
-def test_unknown_keys_are_named_with_their_place_and_the_nearest_one(
+def test_unknown_keys_are_named_with_place_and_nearest_key(
     tmp_path: Path, old: str, new: str, message: str, hint: str
 ) -> None:
     error = failure(tmp_path, old, new)
@@ -93,12 +93,12 @@ def test_syntax_errors_name_line_and_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [[], "text", 3, None])
-def test_a_document_that_is_no_table_is_refused(data: object) -> None:
+def test_a_document_that_is_not_a_table_is_refused(data: object) -> None:
     with pytest.raises(LockError):
         convert(data, Recipe, "file", LockError)
 
 
-def test_what_cannot_be_read_is_the_error_asked_for(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_the_requested_error(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'name = "\xe4"')
     for name in ("missing.toml", "latin.toml", "."):
         with pytest.raises(RecipeError):

@@ -16,12 +16,12 @@ MUTATION = st.builds(Mutation, st.sampled_from(KINDS), st.integers(0, 0xFFFF), s
 @pytest.mark.parametrize(
     "path", [pytest.param(path, id=f"{name}-{path.name}") for name in TARGETS for path in seeds(name)]
 )
-def test_a_kept_input_of_the_fuzzers_does_no_harm(path: Path) -> None:
+def test_every_kept_fuzz_input_is_harmless(path: Path) -> None:
     bounded(load(path.parent.name))(path.read_bytes())
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_changes_of_the_kept_inputs_do_no_harm(name: str) -> None:
+def test_mutated_fuzz_inputs_are_harmless(name: str) -> None:
     check = load(name)
     inputs = [path.read_bytes() for path in seeds(name)]
 

@@ -1,4 +1,4 @@
-"""The client's helper for shared memory on macOS: names, records, and tritonclient itself."""
+"""Test the client's helper for shared memory on macOS: names, records, and tritonclient itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import tritonclient.utils.shared_memory as client
 from hypothesis import given
 from hypothesis import strategies as st
 
-SOURCE = Path(__file__).parents[2] / "cmake" / "compat" / "python" / "triton_shm_names.py"
+SOURCE = Path(__file__).parents[2] / "recipes/libraries/macbuild_compat" / "python" / "triton_shm_names.py"
 LONG = " is a key much longer than what macOS takes/and has a slash"
 
 
@@ -66,7 +66,7 @@ def test_name_for_a_key(given_key: str, name: str) -> None:
 
 
 @given(st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=80))
-def test_every_name_is_one_that_macos_takes_and_its_own_key(text: str) -> None:
+def test_every_name_is_valid_on_macos_and_is_its_own_key(text: str) -> None:
     if not text.strip("/"):
         return
     try:
@@ -81,12 +81,12 @@ def test_every_name_is_one_that_macos_takes_and_its_own_key(text: str) -> None:
 
 
 @pytest.mark.parametrize("no_key", ["", "/", "///", "a\0b"])
-def test_what_is_no_key_is_refused(no_key: str) -> None:
+def test_invalid_keys_are_refused(no_key: str) -> None:
     with pytest.raises(ValueError, match="no name for shared memory"):
         names.shm_name(no_key)
 
 
-def test_region_is_listed_by_its_key_and_gone_after_unlink(folder: Path, key: str) -> None:
+def test_region_is_listed_by_its_key_until_unlink(folder: Path, key: str) -> None:
     block = names.SharedMemory(key, create=True, size=8192)
     try:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -106,7 +106,7 @@ def test_region_is_listed_by_its_key_and_gone_after_unlink(folder: Path, key: st
     assert not list(folder.glob("*.region"))
 
 
-def test_name_that_means_another_key_is_no_region(folder: Path, key: str) -> None:
+def test_name_that_means_another_key_is_not_a_region(folder: Path, key: str) -> None:
     block = names.SharedMemory(key, create=True, size=10)
     try:
         (record,) = folder.glob("*.region")
@@ -128,7 +128,7 @@ def test_folder_that_others_can_enter_is_refused(folder: Path, key: str) -> None
     assert names.clean() == []
 
 
-def test_record_that_others_could_have_written_is_not_believed(folder: Path, key: str) -> None:
+def test_record_that_others_could_have_written_is_ignored(folder: Path, key: str) -> None:
     block = names.SharedMemory(key, create=True, size=10)
     try:
         (record,) = folder.glob("*.region")
@@ -147,7 +147,7 @@ def left_by_a_crash(folder: Path, key: str) -> Iterator[str]:
     """Yield the key of a region whose process was killed."""
     program = (
         "import importlib.util, multiprocessing.resource_tracker as t, os, signal, sys\n"
-        "t.register = lambda *a: None\n"  # it would tidy up, which a crash of the whole session does not
+        "t.register = lambda *a: None\n"  # it would clean up, which a crash of the whole session does not
         f"spec = importlib.util.spec_from_file_location('triton_shm_names', {str(SOURCE)!r})\n"
         "module = importlib.util.module_from_spec(spec); sys.modules[spec.name] = module\n"
         "spec.loader.exec_module(module)\n"
@@ -161,7 +161,7 @@ def left_by_a_crash(folder: Path, key: str) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("left_by_a_crash")
-def test_only_what_a_dead_process_left_is_cleaned(key: str) -> None:
+def test_only_regions_of_dead_processes_are_cleaned(key: str) -> None:
     alive = names.SharedMemory(f"mbtest-{os.getpid()}-alive", create=True, size=10)
     try:
         assert names.clean("/no such prefix") == []

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from macbuild.errors import NoSpaceError, StoreError
-from macbuild.store import Store, digest, tree_size
+from macbuild.files import tree_size
+from macbuild.store import Store, digest
 
 KEY = "ab" + "0" * 62
 OTHER = "cd" + "0" * 62
@@ -27,7 +28,7 @@ def put(store: Store, key: str, content: str = "x") -> None:
         (work / "file").write_text(content)
 
 
-def test_a_result_is_there_only_after_its_block_ended_well(store: Store) -> None:
+def test_a_result_exists_only_after_its_block_succeeded(store: Store) -> None:
     with store.building(KEY, "step") as work:
         (work / "file").write_text("x")
         assert not store.has(KEY)
@@ -47,13 +48,13 @@ def test_a_block_that_fails_leaves_nothing(store: Store) -> None:
     assert list((store.root / "work").iterdir()) == []
 
 
-def test_a_full_disk_is_an_error_of_its_own_and_leaves_nothing(store: Store) -> None:
+def test_a_full_disk_is_a_no_space_error_and_leaves_nothing(store: Store) -> None:
     with pytest.raises(NoSpaceError), store.building(KEY, "step"):
         raise OSError(28, "No space left on device")
     assert not store.has(KEY)
 
 
-def test_what_a_killed_run_left_is_not_part_of_the_next_result(store: Store) -> None:
+def test_leftovers_of_a_killed_run_are_not_in_the_next_result(store: Store) -> None:
     leftover = store.root / "work" / KEY / "old"
     leftover.mkdir(parents=True)
     leftover.chmod(0o500)
@@ -61,7 +62,7 @@ def test_what_a_killed_run_left_is_not_part_of_the_next_result(store: Store) -> 
     assert sorted(path.name for path in store.path(KEY).iterdir()) == ["file", "meta.json"]
 
 
-def test_a_result_without_its_last_file_does_not_count_and_is_replaced(store: Store) -> None:
+def test_a_result_without_its_last_file_is_replaced(store: Store) -> None:
     put(store, KEY)
     (store.path(KEY) / "meta.json").unlink()
     assert not store.has(KEY)
@@ -69,7 +70,7 @@ def test_a_result_without_its_last_file_does_not_count_and_is_replaced(store: St
     assert (store.path(KEY) / "file").read_text() == "new"
 
 
-def test_records_tell_the_ingredients_and_damaged_ones_are_none(store: Store) -> None:
+def test_records_hold_the_ingredients_and_damaged_ones_are_none(store: Store) -> None:
     store.write_record("a/b", {"x": "1"})
     assert store.record("a/b") == {"x": "1"}
     (path,) = (store.root / "records").iterdir()
@@ -78,7 +79,7 @@ def test_records_tell_the_ingredients_and_damaged_ones_are_none(store: Store) ->
         assert store.record("a/b") is None
 
 
-def test_entries_tell_size_and_step_and_survive_damage(store: Store) -> None:
+def test_entries_have_size_and_step_and_survive_damage(store: Store) -> None:
     put(store, KEY, "12345")
     put(store, OTHER)
     (store.path(OTHER) / "meta.json").write_text("{")
@@ -87,7 +88,7 @@ def test_entries_tell_size_and_step_and_survive_damage(store: Store) -> None:
     assert (damaged.key, damaged.step) == (OTHER, "damaged")
 
 
-def test_prune_removes_what_was_not_used_and_leftovers_only(store: Store) -> None:
+def test_prune_removes_only_unused_results_and_leftovers(store: Store) -> None:
     put(store, KEY)
     put(store, OTHER)
     old = time.time() - 10 * 86400
@@ -123,7 +124,7 @@ def test_clean_removes_the_cache(store: Store) -> None:
     assert store.clean() == 0
 
 
-def test_clean_takes_nothing_that_is_not_ours(tmp_path: Path) -> None:
+def test_clean_removes_only_our_own_folders(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     store = Store(tmp_path)
     store.prepare()
@@ -141,7 +142,7 @@ def test_clean_refuses_a_folder_that_is_not_a_cache_of_ours(tmp_path: Path, tag:
     assert (tmp_path / "results").exists()
 
 
-def test_a_tag_that_a_killed_run_cut_off_is_mended(store: Store) -> None:
+def test_a_tag_truncated_by_a_killed_run_is_rewritten(store: Store) -> None:
     (store.root / "CACHEDIR.TAG").write_text("Sign")
     store.prepare()
     store.clean()
@@ -169,7 +170,7 @@ def test_cleaning_and_using_exclude_each_other(store: Store) -> None:
         pass
 
 
-def test_who_starts_while_another_cleans_finds_a_cache_after_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_starts_during_a_clean_finds_a_cache(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = Store.prepare
     calls = []
 
@@ -186,7 +187,7 @@ def test_who_starts_while_another_cleans_finds_a_cache_after_it(store: Store, mo
     assert store.has(KEY)
 
 
-def test_one_key_is_locked_by_one_at_a_time(store: Store) -> None:
+def test_a_key_is_locked_by_one_run_at_a_time(store: Store) -> None:
     order: list[str] = []
 
     def other() -> None:
@@ -207,7 +208,7 @@ def test_waiting_for_a_lock_ends_when_told(store: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "dangling"])
-def test_a_cache_folder_that_cannot_be_is_a_store_error(tmp_path: Path, kind: str) -> None:
+def test_an_impossible_cache_folder_is_a_store_error(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "cache"
     if kind == "file":
         path.write_text("x")
@@ -231,7 +232,7 @@ def test_digest_does_not_depend_on_the_order_of_keys() -> None:
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 2, "b": 1})
 
 
-def test_meta_tells_the_size_without_itself(store: Store) -> None:
+def test_meta_has_the_size_without_itself(store: Store) -> None:
     put(store, KEY, "12345")
     assert json.loads((store.path(KEY) / "meta.json").read_text()) == {"size": 5, "step": "alpha/fetch"}
     assert tree_size(store.path(KEY)) > 5
@@ -247,7 +248,7 @@ def test_facts_are_for_the_code_that_found_them(store: Store) -> None:
     assert len(list((store.root / "facts").iterdir())) == 1
 
 
-def test_facts_that_cannot_be_kept_are_no_error(tmp_path: Path) -> None:
+def test_facts_that_cannot_be_kept_are_not_an_error(tmp_path: Path) -> None:
     facts = Store(tmp_path / "none").facts("code")
     facts.put("key", b"value")
     assert facts.get("key") is None

@@ -26,12 +26,12 @@ def test_versions_pack_and_format_both_ways() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.2.3.4", "65536", "1.256", "1.", "-1", "1.2 "])
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_invalid_versions_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         pack_version(text)
 
 
-def test_trailing_zeros_do_not_count() -> None:
+def test_trailing_zeros_are_ignored() -> None:
     assert parse_version("14") == parse_version("14.0.0") < parse_version("14.0.1") < parse_version("100")
     assert parse_version("0.0") == (0,)
 
@@ -55,7 +55,7 @@ def test_a_target_names_itself_and_its_slices() -> None:
     assert Target("universal2", "11.0").slices == ("x86_64", "arm64")
 
 
-def test_the_default_is_the_macs_own_architecture_and_arm64_elsewhere() -> None:
+def test_default_is_the_macs_own_architecture_else_arm64() -> None:
     assert Host("Darwin", "x86_64", rosetta=False).default_arch == "x86_64"
     assert Host("Darwin", "arm64", rosetta=False).default_arch == "arm64"
     assert Host("Linux", "x86_64", rosetta=False).default_arch == "arm64"

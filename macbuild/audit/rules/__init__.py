@@ -1,4 +1,4 @@
-"""The rules: pure functions from what was read to what is wrong."""
+"""The rules: pure functions from the facts of a tree to findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on files: what lies in the tree, how it is marked, and whether it is signed."""
+"""Check the files of the tree: their kind, mode, links, attributes and signatures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import stat
 from collections.abc import Iterator
 
 from macbuild.audit.attributes import QUARANTINE
-from macbuild.audit.context import Check, Context, Hit
-from macbuild.audit.tree import Entry, Tree
+from macbuild.audit.context import AuditContext, Check, Hit
+from macbuild.audit.tree import AuditedFile, AuditedTree
 from macbuild.files import os_errors
 
 __all__ = ["CHECKS"]
@@ -18,12 +18,12 @@ _APPLE_DOUBLE_MAGIC = b"\x00\x05\x16\x07"  # RFC 1740
 _APPLE_DOUBLE_LIMIT = 1 << 20
 
 
-def _readable(context: Context) -> Iterator[Hit]:
+def _readable(context: AuditContext) -> Iterator[Hit]:
     for macho in context.tree.machos.values():
         if macho.error is not None:
             yield Hit("malformed", macho.path, None, macho.error, "rebuild or replace the file")
     if not context.tree.machos:
-        yield Hit("no-macho", ".", None, "there is no Mach-O file", "check that this is what was meant to be audited")
+        yield Hit("no-macho", ".", None, "there is no Mach-O file", "check that this is the right path")
     if context.tree.archives:
         count = len(context.tree.archives)
         yield Hit(
@@ -31,11 +31,11 @@ def _readable(context: Context) -> Iterator[Hit]:
             context.tree.archives[0],
             None,
             f"{count} static archive{'s' if count > 1 else ''}, not examined",
-            "nothing to do unless they were not meant to be shipped",
+            "nothing to do if they are meant to be shipped",
         )
 
 
-def _modes(context: Context) -> Iterator[Hit]:
+def _modes(context: AuditContext) -> Iterator[Hit]:
     for entry in context.tree.entries.values():
         kind = stat.S_IFMT(entry.mode)
         if kind in _SPECIAL:
@@ -46,7 +46,7 @@ def _modes(context: Context) -> Iterator[Hit]:
             yield Hit("file-mode", entry.path, None, "can be written by everyone", "chmod o-w")
 
 
-def _links(context: Context) -> Iterator[Hit]:
+def _links(context: AuditContext) -> Iterator[Hit]:
     for entry in context.tree.entries.values():
         if entry.target is None:
             continue
@@ -55,11 +55,11 @@ def _links(context: Context) -> Iterator[Hit]:
             message = f"leads out of the tree, to {entry.target}"
             yield Hit("link-escape", entry.path, None, message, "make it a relative link to a file of the tree")
         elif where == "missing":
-            message = f"leads to {entry.target}, which is not there"
+            message = f"leads to {entry.target}, which does not exist"
             yield Hit("link-dangling", entry.path, None, message, "add the file or remove the link")
 
 
-def _attributes(context: Context) -> Iterator[Hit]:
+def _attributes(context: AuditContext) -> Iterator[Hit]:
     for entry in context.tree.entries.values():
         double = stat.S_ISREG(entry.mode) and _apple_double(context.tree, entry)
         if entry.quarantined or (double and QUARANTINE.encode() in double):
@@ -75,7 +75,7 @@ def _attributes(context: Context) -> Iterator[Hit]:
             )
 
 
-def _apple_double(tree: Tree, entry: Entry) -> bytes | None:
+def _apple_double(tree: AuditedTree, entry: AuditedFile) -> bytes | None:
     if not posixpath.basename(entry.path).startswith("._"):
         return None
     place = tree.root / entry.path
@@ -84,7 +84,7 @@ def _apple_double(tree: Tree, entry: Entry) -> bytes | None:
     return data if data.startswith(_APPLE_DOUBLE_MAGIC) else None
 
 
-def _signatures(context: Context) -> Iterator[Hit]:
+def _signatures(context: AuditContext) -> Iterator[Hit]:
     for entry in context.linked():
         if not entry.signed:
             arm = entry.arch != "x86_64"

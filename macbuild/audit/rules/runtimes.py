@@ -1,4 +1,4 @@
-"""Rules on what meets in one process: two copies of a runtime, and weak definitions that dyld makes one."""
+"""Check what is loaded into one process: two copies of a runtime, and weak definitions that dyld unifies."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import posixpath
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from macbuild.audit.context import Check, Context, Hit, examples
+from macbuild.audit.context import AuditContext, Check, Hit, examples
 from macbuild.audit.graph import Node
 from macbuild.audit.policy import Runtime
-from macbuild.audit.tree import Slice
+from macbuild.audit.tree import AuditedSlice
 
 __all__ = ["CHECKS"]
 
 
-def _copies(context: Context) -> Iterator[Hit]:
+def _copies(context: AuditContext) -> Iterator[Hit]:
     for runtime in context.parameters.runtimes:
         owners = {
             node
@@ -25,7 +25,7 @@ def _copies(context: Context) -> Iterator[Hit]:
             yield from _copies_of(context, runtime, owners)
 
 
-def _is_copy(entry: Slice, runtime: Runtime) -> bool:
+def _is_copy(entry: AuditedSlice, runtime: Runtime) -> bool:
     leaf = posixpath.basename(entry.path)
     return (
         any(fnmatchcase(leaf, glob) for glob in runtime.files)
@@ -34,10 +34,10 @@ def _is_copy(entry: Slice, runtime: Runtime) -> bool:
     )
 
 
-def _copies_of(context: Context, runtime: Runtime, owners: set[Node]) -> Iterator[Hit]:
+def _copies_of(context: AuditContext, runtime: Runtime, owners: set[Node]) -> Iterator[Hit]:
     graph, label = context.graph, context.tree.label
     told: set[frozenset[str]] = set()
-    mend = "keep one copy and let all files depend on it"
+    hint = "keep one copy and let all files depend on it"
     nodes = sorted((entry.path, entry.arch) for entry in context.linked())
     for node in sorted(nodes, key=lambda node: (len(graph.closures[node]), node)):
         closure = graph.closures[node]
@@ -48,16 +48,16 @@ def _copies_of(context: Context, runtime: Runtime, owners: set[Node]) -> Iterato
             told.add(copies)
             listed = ", ".join(path if path.startswith("/") else label(path) for path in sorted(copies))
             message = f"{len(copies)} copies of {runtime.name} are loaded together: {listed}"
-            yield Hit("duplicate-runtime", node[0], node[1], message, mend)
+            yield Hit("duplicate-runtime", node[0], node[1], message, hint)
     for arch in sorted({arch for _, arch in owners}):
         here = sorted(path for path, other in owners if other == arch and path in context.tree.machos)
         if len(here) > 1 and not any(copies >= set(here) for copies in told):
             listed = ", ".join(label(path) for path in here)
-            message = f"{len(here)} files hold {runtime.name}; a process that loads two of them is in trouble: {listed}"
-            yield Hit("spare-runtime", here[0], arch, message, mend)
+            message = f"{len(here)} files have {runtime.name}; a process must not load two of them: {listed}"
+            yield Hit("spare-runtime", here[0], arch, message, hint)
 
 
-def _weak_definitions(context: Context) -> Iterator[Hit]:
+def _weak_definitions(context: AuditContext) -> Iterator[Hit]:
     closures = context.graph.closures
     exports = {(entry.path, entry.arch): entry.exports for entry in context.linked() if entry.exports.names}
     weak = {node for node, found in exports.items() if found.weak}
@@ -75,11 +75,11 @@ def _weak_definitions(context: Context) -> Iterator[Hit]:
             continue
         related = second in closures[first] or first in closures[second]
         message = (
-            f"{len(shared)} weak definitions are in {context.tree.label(second[0])} too, "
+            f"{len(shared)} weak definitions are also in {context.tree.label(second[0])}; "
             f"dyld takes one of each: {examples(shared)}"
         )
-        mend = "nothing to do: both are linked together" if related else "hide them: -fvisibility-inlines-hidden"
-        yield Hit("weak-shared" if related else "weak-coalesced", first[0], first[1], message, mend)
+        hint = "nothing to do: both are linked together" if related else "hide them: -fvisibility-inlines-hidden"
+        yield Hit("weak-shared" if related else "weak-coalesced", first[0], first[1], message, hint)
 
 
 CHECKS: tuple[Check, ...] = (_copies, _weak_definitions)

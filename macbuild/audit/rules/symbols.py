@@ -1,4 +1,4 @@
-"""Rules on symbols: what is exported, and whether what is imported is there. Also paths in strings."""
+"""Check symbols: what is exported, and that imports exist. Also check paths in strings."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from macbuild.audit.context import Check, Context, Hit, examples
-from macbuild.audit.graph import Link, Node
+from macbuild.audit.context import AuditContext, Check, Hit, examples
+from macbuild.audit.graph import LoadEdge, Node
 from macbuild.audit.policy import NameSet
-from macbuild.audit.tree import Slice
+from macbuild.audit.tree import AuditedSlice
+from macbuild.build.toolchain.evidence import Evidence, load_evidence
 from macbuild.macho.constants import LC
 from macbuild.macho.symbols import FLAT_LOOKUP, MAIN_EXECUTABLE
 from macbuild.target import format_version, pack_version
-from macbuild.toolchain.evidence import Evidence, load_evidence
 
 __all__ = ["CHECKS"]
 
-_LIST_MEND = "hide it with an exported symbols list or -fvisibility=hidden"
+_LIST_HINT = "hide it with an exported symbols list or -fvisibility=hidden"
 
 
-def _component_exports(context: Context) -> Iterator[Hit]:
+def _component_exports(context: AuditContext) -> Iterator[Hit]:
     rules = [
         (glob, NameSet(rule.allow), NameSet(rule.forbid), [(text, NameSet([text])) for text in rule.require], rule)
         for glob, rule in context.exports.items()
@@ -34,15 +34,15 @@ def _component_exports(context: Context) -> Iterator[Hit]:
             bad = forbidden.select(names) | (names - allowed.select(names) if rule.allow else frozenset())
             if bad:
                 message = f"exports {examples(bad)}, not allowed by the rule for {glob}"
-                yield Hit("unexpected-export", entry.path, entry.arch, message, _LIST_MEND)
+                yield Hit("unexpected-export", entry.path, entry.arch, message, _LIST_HINT)
             for text, wanted in required:
                 if not wanted.select(names):
                     message = f"exports nothing that matches {text}, which the rule for {glob} requires"
-                    mend = "check the exported symbols list and the visibility of the function"
-                    yield Hit("missing-export", entry.path, entry.arch, message, mend)
+                    hint = "check the exported symbols list and the visibility of the function"
+                    yield Hit("missing-export", entry.path, entry.arch, message, hint)
 
 
-def _banned_exports(context: Context) -> Iterator[Hit]:
+def _banned_exports(context: AuditContext) -> Iterator[Hit]:
     banned = NameSet(context.parameters.banned_exports)
     strong = NameSet(context.parameters.banned_strong_exports)
     for entry in context.linked():
@@ -52,16 +52,16 @@ def _banned_exports(context: Context) -> Iterator[Hit]:
         found = banned.select(names) | (strong.select(names) - entry.exports.weak)
         if found:
             message = f"exports {examples(found)}, which belong to the C++ runtime of the system"
-            yield Hit("banned-export", entry.path, entry.arch, message, _LIST_MEND)
+            yield Hit("banned-export", entry.path, entry.arch, message, _LIST_HINT)
 
 
-def _is_runtime(context: Context, entry: Slice) -> bool:
-    """Whether the file is a C++ runtime itself, whose trade it is to export them; another rule speaks of that."""
+def _is_runtime(context: AuditContext, entry: AuditedSlice) -> bool:
+    """Tell whether the file is itself a C++ runtime, which must export them; another rule covers that."""
     leaf = posixpath.basename(entry.path)
     return any(fnmatchcase(leaf, glob) for runtime in context.parameters.runtimes for glob in runtime.files)
 
 
-def _undefined(context: Context) -> Iterator[Hit]:
+def _undefined(context: AuditContext) -> Iterator[Hit]:
     offers: dict[Node, frozenset[bytes] | None] = {}
     for entry in context.linked():
         links = context.graph.links[entry.path, entry.arch]
@@ -79,8 +79,8 @@ def _undefined(context: Context) -> Iterator[Hit]:
                 yield Hit("undefined-symbol", entry.path, entry.arch, message, f"link against the library {where}")
 
 
-def _wanted(entry: Slice) -> dict[int, set[bytes]]:
-    """Return the symbols that must be there, by the number of the dependency that they are bound to."""
+def _wanted(entry: AuditedSlice) -> dict[int, set[bytes]]:
+    """Return the symbols that must exist, by the number of the dependency that they are bound to."""
     wanted: dict[int, set[bytes]] = defaultdict(set)
     for name, ordinal, weak in entry.imports:
         if ordinal > 0 and not weak:
@@ -89,17 +89,17 @@ def _wanted(entry: Slice) -> dict[int, set[bytes]]:
 
 
 def _linked(
-    context: Context, link: Link, arch: str, known: dict[Node, frozenset[bytes] | None]
+    context: AuditContext, link: LoadEdge, arch: str, known: dict[Node, frozenset[bytes] | None]
 ) -> frozenset[bytes] | None:
-    """Return what a dependency offers; None if it is not known."""
+    """Return the exports of a dependency; None if they are not known."""
     if link.kind == "inside":
         return _offered(context, (link.place or "", arch), known)
     provider = context.providers.get(link.dylib.name, arch) if link.kind == "external" else None
     return None if provider is None else context.providers.offers(provider)
 
 
-def _offered(context: Context, node: Node, known: dict[Node, frozenset[bytes] | None]) -> frozenset[bytes] | None:
-    """Return what a library and those that it re-exports offer; None if one of them cannot be looked at."""
+def _offered(context: AuditContext, node: Node, known: dict[Node, frozenset[bytes] | None]) -> frozenset[bytes] | None:
+    """Return the exports of a library and those that it re-exports; None if one of them cannot be read."""
     if node in known:
         return known[node]
     known[node] = frozenset()  # Stops at libraries that re-export each other.
@@ -113,7 +113,7 @@ def _offered(context: Context, node: Node, known: dict[Node, frozenset[bytes] | 
     return names
 
 
-def _system(context: Context) -> Iterator[Hit]:
+def _system(context: AuditContext) -> Iterator[Hit]:
     evidence = load_evidence()
     for entry in context.linked():
         links = context.graph.links[entry.path, entry.arch]
@@ -126,32 +126,32 @@ def _system(context: Context) -> Iterator[Hit]:
                 yield from _newer(entry, library, names, entry.build.minos)
 
 
-def _newer(entry: Slice, library: Evidence, names: set[bytes], minimum: int) -> Iterator[Hit]:
-    """Tell which symbols of a system library the minimum macOS may not have, by the macOS that has them for sure."""
+def _newer(entry: AuditedSlice, library: Evidence, names: set[bytes], minimum: int) -> Iterator[Hit]:
+    """Find the symbols of a system library that the minimum macOS may lack, by the macOS that certainly has them."""
     found: dict[str, set[bytes]] = defaultdict(set)
     for name in names:
         lowest = library.lowest(name.decode("utf-8", "surrogateescape"), entry.arch)
         if lowest is None or pack_version(lowest) > minimum:
             found[lowest or ""].add(name)
-    mend = "do without it, or raise the deployment target; macbuild stubs show SYMBOL tells the evidence"
+    hint = "avoid it, or raise the deployment target; see the evidence with: macbuild stubs show SYMBOL"
     for lowest, lacking in sorted(found.items()):
         since = f" before macOS {lowest}; the file says {format_version(minimum)}" if lowest else ""
         have = "has" if len(lacking) == 1 else "have"
         message = f"{examples(lacking)} {have} no evidence in {library.install_name}{since}"
-        yield Hit("system-symbol", entry.path, entry.arch, message, mend)
+        yield Hit("system-symbol", entry.path, entry.arch, message, hint)
 
 
-def _flat(context: Context) -> Iterator[Hit]:
+def _flat(context: AuditContext) -> Iterator[Hit]:
     allowed = NameSet(context.parameters.flat_lookup)
     for entry in context.linked():
         names = {name for name, ordinal, _ in entry.imports if ordinal in {FLAT_LOOKUP, MAIN_EXECUTABLE}}
         lacking = {name for name in names if name not in allowed}
         if lacking:
-            message = f"{examples(lacking)} left to be found in any image (-undefined dynamic_lookup)"
+            message = f"{examples(lacking)} looked up in all images (-undefined dynamic_lookup)"
             yield Hit("flat-lookup", entry.path, entry.arch, message, "link against the library that has it")
 
 
-def _build_paths(context: Context) -> Iterator[Hit]:
+def _build_paths(context: AuditContext) -> Iterator[Hit]:
     shown = context.parameters.build_path_examples
     for entry in context.linked():
         if entry.build_paths:

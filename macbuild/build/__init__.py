@@ -1,0 +1,1 @@
+"""Build CMake projects with the compilers for macOS."""

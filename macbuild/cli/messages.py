@@ -1,0 +1,51 @@
+"""Write errors and notes to standard error, as text or as lines of the JSON log."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TextIO
+
+from macbuild.errors import MacbuildError
+
+__all__ = ["log_line", "say", "show_error", "use_color"]
+
+
+def show_error(error: MacbuildError, *, color: str = "auto", log_format: str = "text") -> None:
+    """Write an error and its hint to standard error, as text or as a line of the JSON log."""
+    if log_format == "json":
+        fields = {"error": type(error).__name__, "message": error.message, "where": error.where, "hint": error.hint}
+        log_line("Error", exit_code=error.exit_code, **fields)
+        return
+    red, dim, off = (
+        ("\33[1;31m", "\33[2m", "\33[0m") if use_color(color, sys.stderr, dict(os.environ)) else ("", "", "")
+    )
+    sys.stderr.write(f"{red}error:{off} {error}\n")
+    if error.hint:
+        sys.stderr.write(f"{dim}hint:{off} {error.hint}\n")
+
+
+def say(text: str, log_format: str = "text") -> None:
+    """Write a line for a person to standard error, or to the JSON log as a note."""
+    if log_format == "json":
+        log_line("Note", level="info", message=text, step="")
+    else:
+        sys.stderr.write(text + "\n")
+
+
+def log_line(event: str, **fields: object) -> None:
+    """Write a line of the JSON log to standard error."""
+    sys.stderr.write(json.dumps({"time": time.time(), "event": event, **fields}) + "\n")
+
+
+def use_color(choice: str, stream: TextIO, environ: dict[str, str]) -> bool:
+    """Decide if a stream is coloured: by the setting, NO_COLOR, FORCE_COLOR, and then by it being a terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR") or environ.get("CLICOLOR_FORCE"):
+        return True
+    return stream.isatty() and environ.get("TERM") != "dumb"

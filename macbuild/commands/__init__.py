@@ -1,0 +1,1 @@
+"""Do what each command is for, without printing."""

@@ -1,1 +1,0 @@
-"""Bring bytes from outside and open them safely: sources as data, downloads, providers, archives."""

@@ -1,0 +1,1 @@
+"""Which steps lead to what was asked for, and the key of each."""

@@ -1,0 +1,1 @@
+"""Recipes and the lock, as typed data."""

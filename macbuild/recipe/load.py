@@ -1,0 +1,189 @@
+"""Read recipes from files, with everything checked that a schema cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from macbuild.data import PLACEHOLDER, load_toml
+from macbuild.errors import PlanError, RecipeError, nearest
+from macbuild.recipe.complete import complete
+from macbuild.recipe.model import Recipe
+from macbuild.recipe.release import ANY, SLICES, Release, ReleaseFacts, references
+from macbuild.target import parse_version
+
+__all__ = ["Recipes", "load_recipe", "load_recipes", "recipe_paths"]
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read one recipe, complete it and check it.
+
+    Raises
+    ------
+    RecipeError
+        With the file, the key and the nearest valid key.
+    """
+    recipe = complete(load_toml(path, Recipe, RecipeError), path)
+    if recipe.name != path.parent.name:
+        raise RecipeError(f"name is {recipe.name!r}, the folder is {path.parent.name!r}", where=path)
+    versions = [parse_version(release.version) for release in recipe.releases]
+    if len(set(versions)) != len(versions):
+        raise RecipeError("a version is listed twice in releases", where=path)
+    for release in recipe.releases:
+        for arch in (ANY, *SLICES, "linux_x86_64"):
+            _check_sources(recipe, release, arch, path)
+        if recipe.build is None:
+            _check_repackaged(release, path)
+    _check_build(recipe, path)
+    kinds = [package.kind for package in recipe.artifacts]
+    if len(set(kinds)) != len(kinds):
+        raise RecipeError("there are two packages of one kind", where=path)
+    if recipe.every_package != type(recipe.every_package)() and not recipe.packages:
+        raise RecipeError("every_package has facts, and there are no packages to have them", where=path)
+    if "wheel" in kinds and not (path.parent / "pyproject.toml").is_file():
+        raise RecipeError("a wheel is wanted, and there is no pyproject.toml beside the recipe", where=path)
+    return recipe
+
+
+class Recipes(Mapping[str, Recipe]):
+    """Recipes by name, and where each lies.
+
+    A component is a folder with `recipe.toml`, directly below the root or below a folder that groups several.
+
+    Parameters
+    ----------
+    root
+        The folder that all of them lie in.
+    folders
+        The folder of each component.
+    table
+        The recipes.
+    """
+
+    def __init__(self, root: Path, folders: Mapping[str, Path], table: Mapping[str, Recipe]) -> None:
+        self.root = root
+        self._folders = dict(folders)
+        self._table = dict(table)
+
+    def __getitem__(self, name: str) -> Recipe:
+        """Return a recipe by name."""
+        return self._table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names in order."""
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._table)
+
+    @property
+    def groups(self) -> list[Path]:
+        """Return the folders that components lie in: the root, and each folder that groups some."""
+        return sorted({self.root, *(folder.parent for folder in self._folders.values())})
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a component."""
+        return self._folders[name]
+
+    def edits(self, name: str) -> Path:
+        """Return the folder of the edits of a component, which need not be there."""
+        return self.root.parent / "patches" / name
+
+    def known(self, name: str) -> Recipe:
+        """Return the recipe of a name; a `PlanError` with the nearest one if there is none."""
+        recipe = self.get(name)
+        if recipe is None:
+            raise PlanError(f"there is no recipe {name!r}", hint=nearest(name, list(self)))
+        return recipe
+
+
+def recipe_paths(root: Path) -> list[Path]:
+    """Return the recipe files below a folder, in order of the components' names."""
+    try:
+        paths = [*root.glob("*/recipe.toml"), *root.glob("*/*/recipe.toml")]
+    except OSError as error:
+        raise RecipeError(f"cannot be read: {error.strerror}", where=root) from error
+    return sorted(paths, key=lambda path: path.parent.name)
+
+
+def load_recipes(root: Path) -> Recipes:
+    """Read all recipes below a folder, in order of name; none at all, or two of one name, is a `RecipeError`."""
+    folders: dict[str, Path] = {}
+    for path in recipe_paths(root):
+        same = folders.setdefault(path.parent.name, path.parent)
+        if same != path.parent:
+            raise RecipeError(f"{path.parent.name!r} is the name of two components, also in {same}", where=path)
+    if not folders:
+        raise RecipeError("there is no recipe", where=root, hint="point --recipes at a folder of <name>/recipe.toml")
+    return Recipes(root, folders, {name: load_recipe(folder / "recipe.toml") for name, folder in folders.items()})
+
+
+def _check_build(recipe: Recipe, path: Path) -> None:
+    """Refuse a build of nothing, and a `{name}` that stands for no component that the build sees."""
+    build = recipe.build
+    if build is None:
+        return
+    if not build.inputs and not build.project:
+        raise RecipeError("build.inputs is empty, and build.project names no source", where=path)
+    parts = [part for release in recipe.releases for part in map(release.slice, SLICES) if part is not None]
+    sources = {recipe.name, "version", "arch"}.union(*(part.trees for part in parts))
+    places = sources.union(
+        *(part.needs for part in parts), *(references(option.needs) for option in build.options.values())
+    )
+    values = [*build.definitions.values()]
+    for name, option in build.options.items():
+        values += [*option.on.values(), *option.off.values()]
+        for other in option.requires:
+            if other not in build.options:
+                hint = nearest(other, list(build.options))
+                raise RecipeError(f"{name} requires {other!r}, which is not an option", where=path, hint=hint)
+    _check_placeholders([build.project, *(rule.source for rule in build.install)], sources, "source", path)
+    _check_placeholders(values, places, "component", path)
+
+
+def _check_placeholders(texts: Iterable[str], known: Collection[str], kind: str, path: Path) -> None:
+    for name in (name for text in texts for name in PLACEHOLDER.findall(text)):
+        if name not in known:
+            hint = nearest(name, sorted(known))
+            raise RecipeError(f"{{{name}}} is not a {kind} that the build sees", where=path, hint=hint)
+
+
+def _check_sources(recipe: Recipe, release: Release, arch: str, path: Path) -> None:
+    """Refuse two sources of one name, an unknown layout, and a release that is neither repackaged nor built."""
+    sources = release.sources(arch)
+    where = f"releases {release.version} {arch}"
+    if len({candidate.name for candidate in sources}) != len(sources):
+        raise RecipeError(f"two sources of {release.version} for {arch} have the same name", where=path)
+    for candidate in sources:
+        if candidate.layout not in recipe.layouts:
+            hint = nearest(candidate.layout, list(recipe.layouts))
+            problem = f"{where} {candidate.name} has the unknown layout {candidate.layout!r}"
+            raise RecipeError(problem, where=path, hint=hint)
+        try:
+            recipe.layout(candidate, {})
+        except PlanError as error:
+            raise RecipeError(error.message, where=path, hint=error.hint) from error
+    if arch == ANY and sources and not recipe.build and release.archs:
+        raise RecipeError(f"releases {release.version} has a source to compile, and there is no [build]", where=path)
+    if release.slice(arch) is not None and bool(sources) == bool(recipe.build):
+        hint = "a component has either [build], or sources for each architecture"
+        raise RecipeError(f"{where} has {'sources and a build' if sources else 'no sources'}", where=path, hint=hint)
+
+
+def _check_repackaged(release: Release, path: Path) -> None:
+    """Refuse what only a build uses, and a minimum macOS that is missing or belongs to nothing."""
+    tables: dict[str, ReleaseFacts] = {"": release}
+    for name in SLICES:
+        own = release.own(name)
+        if own is not None:
+            tables[f" {name}"] = own
+    for arch, facts in tables.items():
+        words = [word for word in ("needs", "carries", "tools", "trees") if getattr(facts, word)]
+        if words:
+            problem = f"releases {release.version}{arch} has {words[0]}, and the recipe has no [build] to use them"
+            raise RecipeError(problem, where=path)
+        if arch and not (facts.minimum_macos or release.minimum_macos):
+            raise RecipeError(f"releases {release.version}{arch} has no minimum_macos", where=path)
+    if release.minimum_macos and not release.archs:
+        raise RecipeError(f"releases {release.version} has minimum_macos, and no files for macOS", where=path)

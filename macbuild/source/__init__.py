@@ -1,0 +1,1 @@
+"""Fetch, unpack, copy and edit sources."""

@@ -1,0 +1,1 @@
+"""Unpack hostile archives safely."""

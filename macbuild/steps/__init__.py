@@ -1,0 +1,1 @@
+"""Run the steps of a plan, one module for each kind."""

@@ -1,0 +1,110 @@
+// One request that Triton handed over, with its response: each is given back exactly once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend_kit/bytes.hpp"
+#include "backend_kit/config.hpp"
+#include "backend_kit/error.hpp"
+
+namespace backend_kit {
+
+// Whether a shape has the dimensions of a configuration, where -1 is any size.
+bool dims_fit(std::span<const std::int64_t> dims, Shape shape) noexcept;
+
+// The dimensions behind that of the batch, if there is one; for messages.
+std::vector<std::int64_t> with_batch(const std::int64_t* batch, const std::vector<std::int64_t>& dims);
+
+// steady_clock in nanoseconds, the clock of Triton's statistics.
+std::uint64_t now_ns() noexcept;
+
+// The four stamps of TRITONBACKEND_ModelInstanceReportStatistics, in nanoseconds.
+struct Times {
+    std::uint64_t exec_start = 0;
+    std::uint64_t compute_start = 0;
+    std::uint64_t compute_end = 0;
+    std::uint64_t exec_end = 0;
+};
+
+// What one request brings for one input of the configuration. The shape and the memory are the request's.
+struct InputPart {
+    bool present = false;
+    Shape shape;
+    std::size_t first = 0;  // its segments in Request::segments
+    std::size_t count = 0;
+    std::size_t size = 0;  // bytes
+};
+
+class Request {
+public:
+    // Makes the response. Throws Error when Triton gives none; the request is then still Triton's.
+    explicit Request(TRITONBACKEND_Request* request);
+    // Deletes a response that was never sent, as when the requests of an execution are not accepted after all.
+    ~Request();
+    Request(Request&& other) noexcept : request_(other.request_), response_(std::exchange(other.response_, nullptr)) {}
+    Request(const Request&) = delete;
+    Request& operator=(const Request&) = delete;
+
+    // Reads and checks inputs and wanted outputs. Throws Error, mostly invalid argument.
+    void read(const ModelConfig& config);
+
+    bool cancelled() const;
+    // Throws Error (cancelled) when the client gave the request up.
+    void check_wanted() const;
+    // Rows; 1 without a batch dimension.
+    std::int64_t size() const noexcept { return size_; }
+    const InputPart& input(std::size_t index) const noexcept { return inputs_[index]; }
+    std::span<const Segment> segments(const InputPart& part) const noexcept {
+        return std::span(segments_).subspan(part.first, part.count);
+    }
+
+    // Whether both have the same inputs with the same shapes apart from the batch dimension.
+    bool runs_with(const Request& other) const noexcept;
+
+    bool wants(std::string_view output) const noexcept;
+    // Adds an output to the response, and returns its memory; after restart() that which it had before. Throws Error,
+    // also when the buffer is not in CPU memory: then the request has to fail.
+    std::byte* add_output(const TensorConfig& output, Shape shape, std::size_t size);
+
+    void fail(const Error& error) noexcept { error_ = error; }
+    bool failed() const noexcept { return error_.has_value(); }
+
+    // Lets outputs be added again, to run the request again. Triton gives their memory only once, whatever
+    // the response (its gRPC front end would count another output, its HTTP front end forgets about shared memory), so
+    // each that was added has to come again, and in the same size.
+    void restart() noexcept;
+
+    // Sends the response or the error; an output that was asked for but not added since the last start is an error too.
+    void send(const ModelConfig& config) noexcept;
+    // Reports statistics and gives the request back. Call it after send().
+    void release(TRITONBACKEND_ModelInstance* instance, const Times& times) noexcept;
+
+private:
+    struct Output {
+        std::string_view name;
+        std::vector<std::int64_t> shape;
+        std::size_t size;
+        std::byte* data;  // may be null where there are no bytes
+        bool given;       // since the last start
+    };
+
+    void read_input(const ModelConfig& config, std::uint32_t index);
+    void read_segments(TRITONBACKEND_Input* input, std::uint32_t count, InputPart& part);
+    void read_outputs();
+    void check_complete(const ModelConfig& config) const;
+
+    TRITONBACKEND_Request* request_;
+    TRITONBACKEND_Response* response_ = nullptr;
+    std::vector<InputPart> inputs_;  // in the order of the configuration
+    std::vector<Segment> segments_;
+    std::vector<std::string_view> wanted_;  // empty: all
+    std::vector<Output> added_;
+    std::int64_t size_ = -1;
+    std::optional<Error> error_;
+};
+
+}  // namespace backend_kit

@@ -1,0 +1,45 @@
+/* What calls of foreign code become on Darwin: the headers in recipes/libraries/macbuild_compat/shadow give these names to the linker, the
+ * source keeps its own. Plain C, so that C sources can be built with them too. Each behaves as the function of Linux
+ * that it is named after and sets errno, except where a comment says so. */
+#ifndef MACBUILD_COMPAT_POSIX_H
+#define MACBUILD_COMPAT_POSIX_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Keys of any length, by the registry of the user (shm_registry.hpp). */
+int macbuild_compat_shm_open(const char* key, int flags, ...);
+int macbuild_compat_shm_unlink(const char* key);
+
+/* A region has one size for its life on Darwin. Giving it again a size that it has room for is a success and changes
+ * nothing; growing it fails with EINVAL, as the kernel says. Files are as ever. */
+int macbuild_compat_ftruncate(int descriptor, off_t size);
+
+/* Offsets in multiples of 4096, whatever the size of a page; the result points at the byte asked for. */
+void* macbuild_compat_mmap(void* address, size_t length, int protection, int flags, int descriptor, off_t offset);
+/* A mapping whose offset was no multiple of the page is only taken back as a whole; else EINVAL. */
+int macbuild_compat_munmap(void* address, size_t length);
+
+/* A number for the calling thread that is no process's number: 2^30 and above. */
+long macbuild_compat_gettid(void);
+/* syscall(SYS_gettid) is the above; any other number fails with ENOSYS. */
+long macbuild_compat_syscall(long number, ...);
+
+/* With PRIO_PROCESS and the number of the calling thread: sets the class of this thread (thread.hpp); with that of
+ * another thread: ESRCH. Anything else goes to the system. */
+int macbuild_compat_setpriority(int which, id_t who, int value);
+
+/* In place of fork() followed by execvp() in the child: starts the program with the descriptors, signal mask, ignored
+ * signals, working folder and environment of this process, and returns its number; wait for it with waitpid(). A
+ * program that cannot be started is -1 with errno here, where a forked child would have ended by itself. */
+pid_t macbuild_compat_spawnp(const char* program, char* const arguments[]);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import macbuild
+from macbuild import errors
+from macbuild.cli.app import application, run
+from macbuild.commands.build import BuildResult
+from macbuild.errors import MacbuildError
+from tests.support.sample import Sample, files, tarball
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
+    for name in list(os.environ):
+        if name.startswith("MACBUILD_") or name in {"NO_COLOR", "FORCE_COLOR", "CI", "GITHUB_STEP_SUMMARY"}:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("MACBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MACBUILD_ARCH", "arm64")
+    monkeypatch.chdir(tmp_path)
+    sample = Sample(tmp_path)
+    sample.add("alpha")
+    return sample
+
+
+@pytest.fixture
+def made(sample: Sample, capsys: pytest.CaptureFixture[str]) -> Sample:
+    assert run(["all", "-q"]) == 0
+    capsys.readouterr()
+    return sample
+
+
+def break_alpha(sample: Sample) -> None:
+    content = files("alpha", "arm64", dylibs=["/opt/x.dylib"])
+    (sample.archives / "alpha-1.0-arm64.tar.gz").write_bytes(tarball(content))
+    sample.write()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["all", "build alpha", "all -n", "plan", "recipes list", "recipes show alpha", "cache list", "doctor"],
+)
+def test_stdout_has_only_versioned_json(sample: Sample, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    del sample
+    assert run([*command.split(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == 1
+
+
+def test_audit_writes_json_with_a_version(made: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", str(made.dist / "alpha-1.0-macos-arm64.tar.gz"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == 1
+
+
+def test_a_failed_run_still_writes_json_and_the_error_to_stderr(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_alpha(sample)
+    assert run(["all", "--json"]) == errors.FixError.exit_code
+    out, err = capsys.readouterr()
+    (failure,) = json.loads(out)["failed"]
+    assert failure["step"] == "alpha-1.0-macos-arm64/fix"
+    assert "error: lib/libalpha.dylib: depends on /opt/x.dylib" in err
+    assert "hint: " in err
+
+
+def test_the_table_is_on_stdout_and_progress_on_stderr(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    del sample
+    assert run(["all"]) == 0
+    out, err = capsys.readouterr()
+    assert "alpha-1.0-macos-arm64.tar.gz" in out
+    assert "11.0" in out
+    assert "served by local" in err
+    assert "/fetch" not in out
+
+
+def test_a_run_with_nothing_to_do_says_so(made: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    del made
+    assert run(["all"]) == 0
+    out, err = capsys.readouterr()
+    assert "up to date" in out
+    assert err == "Nothing to do: everything is up to date.\n"
+
+
+def test_quiet_leaves_stderr_empty_and_verbose_says_more(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["all", "-q"]) == 0
+    assert capsys.readouterr().err == ""
+    sample.project().store.clean()
+    assert run(["all", "-v"]) == 0
+    assert "fetch" in capsys.readouterr().err
+
+
+def test_each_line_of_the_json_log_parses_also_errors(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["all", "--log-format", "json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {"StepStarted", "StepFinished"} <= {line["event"] for line in lines}
+    assert all(isinstance(line["time"], float) for line in lines)
+    assert run(["all", "--log-format", "json"]) == 0
+    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == ["Note"]
+    break_alpha(sample)
+    assert run(["all", "--log-format", "json"]) == errors.FixError.exit_code
+    last = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert (last["event"], last["error"], last["exit_code"]) == ("Error", "FixError", 14)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "colored"),
+    [
+        (["--color", "always"], {}, True),
+        (["--color", "always"], {"NO_COLOR": "1"}, True),
+        (["--color", "never"], {"FORCE_COLOR": "1"}, False),
+        ([], {"FORCE_COLOR": "1"}, True),
+        ([], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ([], {}, False),
+        ([], {"MACBUILD_COLOR": "always"}, True),
+    ],
+)
+def test_colour_of_errors(
+    sample: Sample,
+    arguments: list[str],
+    environ: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    colored: bool,
+) -> None:
+    del sample
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert run(["plan", "missing", *arguments]) == errors.PlanError.exit_code
+    assert ("\33[" in capsys.readouterr().err) is colored
+
+
+def test_debug_traceback_shows_where_and_keeps_the_exit_code(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del sample
+    assert run(["plan", "missing", "--debug-traceback"]) == errors.PlanError.exit_code
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert "planner.py" in err
+
+
+def classes(base: type[MacbuildError]) -> list[type[MacbuildError]]:
+    return [base, *(found for child in base.__subclasses__() for found in classes(child))]
+
+
+def test_each_error_class_has_an_exit_code_of_its_own() -> None:
+    public = [kind for kind in classes(MacbuildError) if kind.__name__ in errors.__all__]
+    codes = [kind.exit_code for kind in public]
+    assert len(public) == len(set(errors.__all__) - {"nearest"}) == len(set(codes))
+    assert max(codes) < 128
+
+
+@pytest.mark.parametrize("kind", [kind for kind in classes(MacbuildError) if kind.__name__ in errors.__all__])
+def test_the_exit_code_is_that_of_the_class(
+    sample: Sample, kind: type[MacbuildError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del sample
+
+    def fail(*_: object, **__: object) -> BuildResult:
+        raise kind("it failed", where="there", hint="do this")
+
+    monkeypatch.setattr("macbuild.cli.build.build", fail)
+    assert run(["all"]) == kind.exit_code
+    assert capsys.readouterr().err == "error: there: it failed\nhint: do this\n"
+
+
+def test_an_interrupt_is_130(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> BuildResult:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("macbuild.cli.build.build", interrupt)
+    assert run(["all"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert run(["all", "--log-format", "json"]) == 130
+    assert "interrupted" in json.loads(capsys.readouterr().err)["message"]
+    assert sample.content() == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("buidl", 2, "did you mean 'build'"),
+        ("all --jbos 3", 2, "no such option"),
+        ("all --jobs many", 2, "--jobs"),
+        ("all --jobs 0", 3, "--jobs"),
+        ("all --dist=", 3, "--dist"),
+        ("all --arch ppc", 3, "--arch"),
+        ("build", 2, "missing argument"),
+        ("build alpha@", 2, "not a component"),
+        ("graph --format svg", 2, "dot"),
+        ("all --policy relase", 3, "release"),
+        ("audit missing", 2, "no such file"),
+    ],
+)
+def test_bad_command_line_is_one_error(
+    sample: Sample, command: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command.split()) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert said.lower() in err.lower()
+    assert sample.content() == {}
+
+
+@pytest.mark.parametrize("arguments", [[], ["cache"], ["recipes"], ["macho"]])
+def test_without_a_command_help_is_shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert "Usage: macbuild" in capsys.readouterr().err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    for name in ("all", "build", "plan", "graph", "audit", "lock", "doctor", "cache", "recipes", "macho"):
+        assert f"\n  {name} " in out
+
+
+def test_application_for_one_command_has_the_same_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["all", "--help"]) == 0
+    alone = capsys.readouterr().out
+    application()(["all", "--help"], standalone_mode=False, prog_name="macbuild")
+    assert capsys.readouterr().out == alone
+
+
+def test_lock_check_fails_on_drift_and_lock_fixes_it(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lock", "--check"]) == 0
+    path = sample.root / "macbuild.lock"
+    good = path.read_text()
+    path.write_text(good.replace('source = "local"', 'source = "other"'))
+    assert run(["lock", "--check"]) == errors.LockError.exit_code
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    assert "hint: " in err
+    assert run(["lock"]) == 0
+    assert run(["lock", "--check"]) == 0
+
+
+def test_lint_reports_every_damaged_recipe(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["recipes", "lint"]) == 0
+    sample.add("beta")
+    for name in ("alpha", "beta"):
+        sample.recipe_path(name).write_text("schema = ")
+    capsys.readouterr()
+    assert run(["recipes", "lint"]) == errors.RecipeError.exit_code
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_recipes_show_and_schema(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    del sample
+    assert run(["recipes", "show", "alpha"]) == 0
+    assert "sha256" in capsys.readouterr().out
+    assert run(["recipes", "show", "alhpa"]) == errors.PlanError.exit_code
+    assert "did you mean 'alpha'?" in capsys.readouterr().err
+    assert run(["recipes", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "macbuild recipe"
+
+
+def test_graphs_name_every_step_and_edge(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    del sample
+    for form, arrow in (("dot", "->"), ("mermaid", "-->")):
+        assert run(["graph", "--format", form]) == 0
+        out = capsys.readouterr().out
+        assert out.count(arrow) == 6
+        assert "alpha-1.0-macos-arm64/audit" in out
+
+
+def test_cache_commands(made: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cache", "dir"]) == 0
+    assert capsys.readouterr().out == f"{made.cache}\n"
+    assert run(["cache", "list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 6
+    assert run(["cache", "prune", "--days", "0"]) == 0
+    assert "removed 6 results" in capsys.readouterr().err
+    with made.project().store.in_use():
+        assert run(["cache", "clean"]) == errors.StoreError.exit_code
+    assert run(["cache", "clean"]) == 0
+    assert not made.cache.exists()
+    assert run(["cache", "clean"]) == 0
+
+
+def test_cleaning_a_folder_of_somebody_else_is_refused(sample: Sample) -> None:
+    (sample.root / "home").mkdir()
+    (sample.root / "home" / "thesis.txt").write_text("years of work")
+    assert run(["cache", "clean", "--cache-dir", "home"]) == errors.StoreError.exit_code
+    assert [path.name for path in (sample.root / "home").iterdir()] == ["thesis.txt"]
+
+
+def test_skip_unreachable_lists_what_is_left_out_and_exits_0(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample.add("beta")
+    (sample.archives / "alpha-1.0-arm64.tar.gz").unlink()
+    assert run(["all", "--skip-unreachable"]) == 0
+    assert "left out: alpha" in capsys.readouterr().err
+    assert run(["all"]) == errors.UnreachableError.exit_code
+
+
+def test_the_summary_of_a_job_gets_a_table(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sample.root / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    assert run(["all"]) == 0
+    assert "| alpha-1.0-macos-arm64.tar.gz |" in path.read_text()
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(sample.root))
+    assert run(["all"]) == errors.FileError.exit_code
+    capsys.readouterr()
+
+
+def child(*arguments: str, folder: Path, code: str = "") -> subprocess.CompletedProcess[str]:
+    start = "import sys; sys.argv[0] = 'macbuild'\nfrom macbuild.__main__ import main\n"
+    script = f"{start}try:\n    main()\nfinally:\n    {code or 'pass'}"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+
+
+def test_a_run_with_nothing_to_do_loads_only_what_it_needs(made: Sample) -> None:
+    heavy = ["requests", "cyclonedx.model", "filelock", "macbuild.macho", "macbuild.audit.run"]
+    code = f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    answer = child("all", "--json", folder=made.root, code=code)
+    assert answer.returncode == 0
+    assert json.loads(answer.stdout)["idle"] is True
+    assert answer.stderr.splitlines()[-1] == "[]"
+
+
+def test_table_of_a_run_with_nothing_to_do_needs_no_rich(made: Sample) -> None:
+    answer = child("all", folder=made.root, code="print('rich' in sys.modules, file=sys.stderr)")
+    assert "up to date" in answer.stdout
+    assert answer.stderr.splitlines()[-1] == "False"
+
+
+def test_json_needs_no_rich_and_the_version_no_typer(made: Sample) -> None:
+    code = "print('rich' in sys.modules, 'typer' in sys.modules, file=sys.stderr)"
+    assert child("plan", "--json", folder=made.root, code=code).stderr.splitlines()[-1].startswith("False")
+    answer = child("--version", folder=made.root, code=code)
+    assert answer.stdout == f"macbuild {macbuild.__version__}\n"
+    assert answer.stderr == "False False\n"

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from macbuild.errors import PlanError, RecipeError
+from macbuild.recipe.load import load_recipe, load_recipes
+from macbuild.recipe.model import Recipe
+from tests.support.sample import Sample
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    sample = Sample(tmp_path)
+    sample.add("alpha", version="1.0", archs=("arm64", "x86_64"))
+    sample.add("alpha", version="2.0")
+    return sample
+
+
+def loaded(sample: Sample) -> Recipe:
+    return load_recipe(sample.recipe_path("alpha"))
+
+
+def test_the_newest_release_that_has_the_architecture_is_chosen(sample: Sample) -> None:
+    recipe = loaded(sample)
+    assert recipe.release(None, "arm64").version == "2.0"
+    assert recipe.release(None, "x86_64").version == "1.0"
+    assert recipe.release(None, "universal2").version == "1.0"
+    assert recipe.release("1", "arm64").version == "1.0"
+
+
+def test_versions_are_compared_as_numbers(sample: Sample) -> None:
+    sample.add("alpha", version="10.0")
+    assert loaded(sample).release(None, "arm64").version == "10.0"
+
+
+def test_release_without_the_slice_is_refused_with_a_choice(sample: Sample) -> None:
+    with pytest.raises(PlanError, match=r"2\.0 is not published for x86_64, so universal2 cannot be made") as caught:
+        loaded(sample).release("2.0", "universal2")
+    assert caught.value.hint == "build alpha@1.0 for universal2"
+
+
+def test_missing_architecture_is_refused_with_all_choices(tmp_path: Path) -> None:
+    sample = Sample(tmp_path)
+    sample.add("alpha")
+    for version in (None, "1.0"):
+        with pytest.raises(PlanError) as caught:
+            loaded(sample).release(version, "x86_64")
+        assert caught.value.hint == "alpha can be built as 1.0 (arm64)"
+
+
+@pytest.mark.parametrize("version", ["3.0", "latest", "1.x", "", "9" * 5000, "1.0\n", "-1"])
+def test_unknown_version_is_refused_with_the_known_ones(sample: Sample, version: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        loaded(sample).release(version, "arm64")
+    assert caught.value.hint is not None
+    assert "1.0" in caught.value.hint or "2.0" in caught.value.hint
+
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.update(name="beta"), "the folder is 'alpha'"),
+        (lambda data: data["releases"][1].update(version="1"), "twice"),
+        (
+            lambda data: data["releases"][0]["arm64"]["sources"][0].update(layout="archives"),
+            "unknown layout 'archives'",
+        ),
+        (
+            lambda data: data["releases"][0]["arm64"]["sources"].append(data["releases"][0]["arm64"]["sources"][0]),
+            "same",
+        ),
+        (lambda data: data["releases"][0]["arm64"].update(sources=[]), "releases 1.0 arm64 has no sources"),
+        (
+            lambda data: data["releases"][0]["arm64"].update(needs=["beta"]),
+            r"releases 1\.0 arm64 has needs, and the recipe has no \[build\]",
+        ),
+        (
+            lambda data: data["releases"][0]["arm64"].update(carries=["beta"]),
+            r"releases 1\.0 arm64 has carries, and the recipe has no \[build\]",
+        ),
+        (lambda data: data["releases"][0]["arm64"].update(carries=["beta@newest"]), r"carries"),
+        (lambda data: data["releases"][0].update(version="1.0-rc1"), "releases\\[0\\].version"),
+        (lambda data: data.update(releases=[]), "releases"),
+        (lambda data: data.update(links=[{"path": "a", "target": "b"}]), "reason"),
+    ],
+)
+def test_recipes_that_contradict_themselves_are_refused(sample: Sample, change: Change, message: str) -> None:
+    change(sample.recipes["alpha"])
+    path = sample.recipe_path("alpha")
+    path.write_text(tomli_w.dumps(sample.recipes["alpha"]))
+    with pytest.raises(RecipeError, match=message) as caught:
+        load_recipe(path)
+    assert caught.value.where == str(path)
+
+
+def test_a_folder_without_recipes_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(RecipeError) as caught:
+            load_recipes(folder)
+        assert "--recipes" in str(caught.value.hint)
+
+
+def test_the_recipes_of_the_project_are_sound() -> None:
+    recipes = load_recipes(Path(__file__).parents[3] / "recipes")
+    assert {"libtorch", "onnxruntime", "onnxruntime_backend", "pytorch"} <= set(recipes)
