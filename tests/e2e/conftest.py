@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -114,7 +114,6 @@ def mirror(macbuild: Macbuild, dist: Path) -> Path:
     folder = cache_folder() / "mirror"
     folder.mkdir(exist_ok=True)
     for path in macbuild.cache.glob("results/*/*/*.whl"):
-        if not (folder / path.name).exists():
-            shutil.copyfile(path, folder / f"{path.name}.partial")
-            (folder / f"{path.name}.partial").replace(folder / path.name)
+        with contextlib.suppress(FileExistsError):
+            (folder / path.name).hardlink_to(path)
     return folder

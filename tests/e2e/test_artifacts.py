@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
@@ -27,18 +28,34 @@ FILES = [(arch, file) for arch, files in ARTIFACTS.items() for file in files]
 SERVER = "@rpath/libtritonserver.dylib"
 
 
-@pytest.fixture(scope="module")
-def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with each artifact unpacked below its name; tarballs without their top folder, by GNU tar."""
+@dataclass(frozen=True)
+class Artifact:
+    """One artifact in dist/ and what it holds, unpacked; a tarball without its top folder, by GNU tar."""
+
+    arch: str
+    file: Path
+    content: Path
+
+
+@pytest.fixture(scope="module", params=FILES, ids=[file for _, file in FILES])
+def artifact(
+    request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Artifact]:
+    """Yield one artifact after the other; unpacked, all of them together would take 3 GB."""
+    arch, name = request.param
     folder = tmp_path_factory.mktemp("unpacked")
-    for _, file in FILES:
-        (folder / file).mkdir()
-        if file.endswith(".whl"):
-            shutil.unpack_archive(dist / file, folder / file, "zip")
-        else:
-            strip = ["tar", "-C", str(folder / file), "--strip-components=1", "-xzf", str(dist / file)]
-            subprocess.run(strip, check=True)
-    return folder
+    if name.endswith(".whl"):
+        shutil.unpack_archive(dist / name, folder, "zip")
+    else:
+        subprocess.run(["tar", "-C", folder, "--strip-components=1", "-xzf", dist / name], check=True)
+    yield Artifact(arch, dist / name, folder)
+    shutil.rmtree(folder)
+
+
+def only(start: str) -> pytest.MarkDecorator:
+    """Mark a test that is about the artifacts whose names start so."""
+    files = [(arch, file) for arch, file in FILES if file.startswith(start)]
+    return pytest.mark.parametrize("artifact", files, ids=[file for _, file in files], indirect=True, scope="module")
 
 
 def slices(root: Path) -> Iterator[tuple[Path, lief.MachO.Binary]]:
@@ -77,9 +94,8 @@ def code_hashes_match(content: bytes, start: int, size: int) -> bool:
     return directories > 0
 
 
-@pytest.mark.parametrize(("arch", "file"), FILES)
-def test_no_id_dependency_or_rpath_leads_out_of_the_artifact(unpacked: Path, arch: str, file: str) -> None:
-    found = list(slices(unpacked / file))
+def test_no_id_dependency_or_rpath_leads_out_of_the_artifact(artifact: Artifact) -> None:
+    found = list(slices(artifact.content))
     assert found
     for path, binary in found:
         for library in binary.libraries:
@@ -90,19 +106,17 @@ def test_no_id_dependency_or_rpath_leads_out_of_the_artifact(unpacked: Path, arc
         for library in binary.libraries:
             if library.name.startswith("@rpath/") and library.command != lief.MachO.LoadCommand.TYPE.ID_DYLIB:
                 places = [path.parent / rpath.replace("@loader_path", ".") / library.name[7:] for rpath in rpaths]
-                inside = [os.path.relpath(place, unpacked / file) for place in places]
+                inside = [os.path.relpath(place, artifact.content) for place in places]
                 expected = library.name == SERVER or (
-                    file.endswith(".whl") and f"torch/lib/{library.name[7:]}" in inside
+                    artifact.file.suffix == ".whl" and f"torch/lib/{library.name[7:]}" in inside
                 )
                 assert expected or any(place.exists() for place in places), (path, library.name)
-    types = {"arm64": {"ARM64"}, "x86_64": {"X86_64"}, "universal2": {"ARM64", "X86_64"}}[arch]
+    types = {"arm64": {"ARM64"}, "x86_64": {"X86_64"}, "universal2": {"ARM64", "X86_64"}}[artifact.arch]
     assert {binary.header.cpu_type.name for _, binary in found} == types
 
 
-@pytest.mark.parametrize(("arch", "file"), FILES)
-def test_every_slice_is_signed_by_an_independent_computation(unpacked: Path, arch: str, file: str) -> None:
-    del arch
-    for path, binary in slices(unpacked / file):
+def test_every_slice_is_signed_by_an_independent_computation(artifact: Artifact) -> None:
+    for path, binary in slices(artifact.content):
         signature = binary.code_signature
         assert signature is not None, path
         content = path.read_bytes()[binary.fat_offset :]
@@ -110,34 +124,33 @@ def test_every_slice_is_signed_by_an_independent_computation(unpacked: Path, arc
         assert code_hashes_match(content, signature.data_offset, signature.data_size), path
 
 
-@pytest.mark.parametrize(("arch", "file"), FILES)
-def test_manifest_tells_the_truth(dist: Path, unpacked: Path, arch: str, file: str) -> None:
-    manifest = json.loads((dist / "manifest.json").read_text())
+def test_manifest_tells_the_truth(artifact: Artifact) -> None:
+    file, content = artifact.file, artifact.content
+    manifest = json.loads((file.parent / "manifest.json").read_text())
     schema = json.loads((Path(__file__).parents[2] / "macbuild/package/manifest.schema.json").read_text())
     jsonschema.validate(manifest, schema)
-    (entry,) = [row for row in manifest["artifacts"] if row["file"] == file]
-    assert entry["target"]["arch"] == arch
+    (entry,) = [row for row in manifest["artifacts"] if row["file"] == file.name]
+    assert entry["target"]["arch"] == artifact.arch
     assert entry["audit"]["ok"] is True
-    artifact = dist / entry["file"]
-    assert entry["size"] == artifact.stat().st_size
-    assert entry["sha256"] == hashlib.sha256(artifact.read_bytes()).hexdigest()
+    assert entry["size"] == file.stat().st_size
+    assert entry["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     listed = {row["path"]: row for row in entry["files"]}
-    below = {str(path.relative_to(unpacked / file)) for path in (unpacked / file).rglob("*") if not path.is_dir()}
+    below = {str(path.relative_to(content)) for path in content.rglob("*") if not path.is_dir()}
     # The manifest is about the stage; what makes it a wheel is in the wheel's own RECORD.
     below = {path for path in below if ".dist-info/" not in path}
     assert set(listed) == below
     for path, row in listed.items():
         if "sha256" in row:
-            assert hashlib.sha256((unpacked / file / path).read_bytes()).hexdigest() == row["sha256"]
+            assert hashlib.sha256((content / path).read_bytes()).hexdigest() == row["sha256"]
     binaries = {row["path"]: row for row in entry["binaries"]}
     needs: dict[str, set[str]] = {path: set() for path in binaries}
-    for path, binary in slices(unpacked / file):
+    for path, binary in slices(content):
         own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
-        needs[str(path.relative_to(unpacked / file))] |= {
+        needs[str(path.relative_to(content))] |= {
             library.name for library in binary.libraries if library.command != own
         }
     assert {path: set(row["needs"]) for path, row in binaries.items()} == needs
-    oldest = max(minos(binary) for _, binary in slices(unpacked / file))
+    oldest = max(minos(binary) for _, binary in slices(content))
     assert oldest == (*map(int, entry["minimum_macos"].split(".")), 0, 0)[:3]
 
 
@@ -158,14 +171,11 @@ def test_checksums_are_those_of_sha256sum(dist: Path) -> None:
         subprocess.run(["sha256sum", "--check", "--strict", path.name], cwd=dist, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(("arch", "file"), FILES)
-def test_artifact_passes_the_release_policy_by_the_command(
-    macbuild: Macbuild, dist: Path, arch: str, file: str
-) -> None:
+def test_artifact_passes_the_release_policy_by_the_command(macbuild: Macbuild, artifact: Artifact) -> None:
     # Some libraries inside are thin, which the recipes exempt; the command does not know the recipe.
-    exempted = arch == "universal2" and file.startswith(("libtorch", PYTORCH, ONNXRUNTIME))
-    policy = "wheel" if file.endswith(".whl") else "release"
-    answer = macbuild("audit", "--json", "--policy", policy, str(dist / file), code=15 if exempted else 0)
+    exempted = artifact.arch == "universal2" and artifact.file.name.startswith(("libtorch", PYTORCH, ONNXRUNTIME))
+    policy = "wheel" if artifact.file.suffix == ".whl" else "release"
+    answer = macbuild("audit", "--json", "--policy", policy, str(artifact.file), code=15 if exempted else 0)
     report = json.loads(answer.stdout)
     rules = {found["rule"] for found in report["findings"] if found["severity"] == "error"}
     assert rules == ({"arch-missing"} if exempted else set())
@@ -178,8 +188,8 @@ def test_second_run_does_nothing_and_says_so(macbuild: Macbuild, dist: Path) -> 
     assert {path.name: path.stat().st_mtime_ns for path in dist.iterdir()} == before
 
 
-@pytest.mark.parametrize("file", [file for _, file in FILES if file.startswith("libtorch")])
-def test_cmake_finds_the_libraries_of_the_artifact(unpacked: Path, tmp_path: Path, file: str) -> None:
+@only("libtorch-")
+def test_cmake_finds_the_libraries_of_the_artifact(artifact: Artifact, tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\n"
         "project(use LANGUAGES NONE)\n"
@@ -188,17 +198,18 @@ def test_cmake_finds_the_libraries_of_the_artifact(unpacked: Path, tmp_path: Pat
         'file(WRITE "${CMAKE_BINARY_DIR}/found" "${place};${TORCH_INCLUDE_DIRS}")\n'
     )
     cmake = [sys.executable, "-m", "cmake", "-G", "Ninja", "-S", str(tmp_path), "-B", str(tmp_path / "build")]
-    cmake += ["-DCMAKE_SYSTEM_NAME=Darwin", f"-DCMAKE_PREFIX_PATH={unpacked / file}"]
+    cmake += ["-DCMAKE_SYSTEM_NAME=Darwin", f"-DCMAKE_PREFIX_PATH={artifact.content}"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(cmake, check=True, capture_output=True, env={**os.environ, "PATH": path})
     found = (tmp_path / "build/found").read_text().split(";")
-    assert Path(found[0]) == unpacked / file / "lib/libtorch.dylib"
+    assert Path(found[0]) == artifact.content / "lib/libtorch.dylib"
     for folder in found[1:]:
         assert (Path(folder) / "torch").is_dir()
 
 
-def test_compiler_chooses_headers_that_differ_between_slices(unpacked: Path) -> None:
-    include = unpacked / "libtorch-2.2.2-macos-universal2.tar.gz/include/ATen"
+@only("libtorch-2.2.2-macos-universal2")
+def test_compiler_chooses_headers_that_differ_between_slices(artifact: Artifact) -> None:
+    include = artifact.content / "include/ATen"
     for arch, enabled in (("arm64", 0), ("x86_64", 1)):
         zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch.replace('arm64', 'aarch64')}-macos.11.0"]
         line = [*zig, "-E", "-dM", str(include / "Config.h")]

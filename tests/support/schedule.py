@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-__all__ = ["ALONE", "FIRST", "Schedule", "rank"]
+__all__ = ["ALONE", "FIRST", "TOGETHER", "Schedule", "rank"]
 
 # Modules that run longest, and those that fill the store for others, start first: a worker that ends with one of them
 # leaves the other without work. What is not named comes after them, integration tests before unit tests.
@@ -21,6 +21,8 @@ FIRST = (
     "tests/e2e/test_docs.py",
     "tests/integration/test_bench.py",
 )
+# Modules below this folder share build folders and servers, so one worker runs them all.
+TOGETHER = "tests/integration/upstream/"
 # Long tests that share no costly fixture: each is handed out alone. Other modules are handed out as a whole, so that
 # their fixtures are made once.
 ALONE = frozenset(
@@ -47,4 +49,6 @@ class Schedule(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
+        if module.startswith(TOGETHER):
+            return TOGETHER
         return nodeid if module in ALONE else module

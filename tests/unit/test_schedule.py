@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.schedule import ALONE, FIRST, rank
+from tests.support.schedule import ALONE, FIRST, TOGETHER, rank
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_modules_of_the_schedule_exist() -> None:
     assert [module for module in (*FIRST, *ALONE) if not (ROOT / module).is_file()] == []
+    assert any(module.startswith(TOGETHER) for module in FIRST)
 
 
 def test_long_modules_come_first_and_unit_tests_last() -> None:

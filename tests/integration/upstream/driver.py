@@ -53,8 +53,9 @@ FOLDERS = {
     "identity_backend": "identity_backend",
     "python_backend": "python_backend",
 }
-# For this machine without the Python backend, whose own tests start servers.
 MADE = ("core", "identity_backend", "python_backend", "tritonserver")
+# The Python backend has tests of its own on this machine.
+MADE_HERE = ("core", "identity_backend", "tritonserver")
 
 
 def sources() -> list[str]:
@@ -72,15 +73,15 @@ def edits(component: str, without: Iterable[str] = ()) -> list[EditFile]:
 
 
 def _project(arch: Arch | None) -> Project:
-    settings = Settings(cache_dir=str(shared_store()), arch=arch, sources=sources(), unwanted_options=["python"])
+    settings = Settings(cache_dir=str(shared_store()), arch=arch, sources=sources())
     return Project(settings, os.environ, ROOT)
 
 
 def built(arch: Arch | None) -> dict[str, Kept]:
     """Build core, server and backends, for a Mac or this machine; return the folders, by component.
 
-    What they are built with comes from the store. They themselves are built by macbuild's own build step, in folders of
-    these tests: a store may have a result and no longer the folder that it was made in.
+    What they are built with comes from the store. They themselves are built by macbuild's own build step, which has
+    nothing to compile in a folder that `macbuild build` has left.
     """
     project = _project(arch)
 
@@ -90,7 +91,7 @@ def built(arch: Arch | None) -> dict[str, Kept]:
             return planner.host_tree("tritonserver")
         return planner.plan(project.request(list(MADE), pack=False))
 
-    return _built(project, make_plan, MADE, arch)
+    return _built(project, make_plan, MADE if arch else MADE_HERE, arch)
 
 
 def vendors_built() -> dict[str, Kept]:
@@ -108,10 +109,13 @@ def vendors_built() -> dict[str, Kept]:
         planner = replace(planner, recipes=both, folders={**planner.folders, **folders})
         return planner.plan(project.request(list(recipes), pack=False))
 
-    return _built(project, make_plan, recipes, "arm64")
+    return _built(project, make_plan, recipes, "arm64", prefix="vendors-")
 
 
-def _built(project: Project, make_plan: MakePlan, made: Collection[str], arch: Arch | None) -> dict[str, Kept]:
+def _built(
+    project: Project, make_plan: MakePlan, made: Collection[str], arch: Arch | None, prefix: str = ""
+) -> dict[str, Kept]:
+    """Build the components again in the folders that are kept for them, with a prefix if others have their names."""
     context = project.context(discard)
 
     def inputs(lost: Mapping[str, MacbuildError]) -> Plan:
@@ -125,14 +129,13 @@ def _built(project: Project, make_plan: MakePlan, made: Collection[str], arch: A
         for error in outcome.errors.values():
             raise error
         for step, spec in _own(outcome.plan, made, arch):
-            place = f"upstream-{spec.component}-{arch or 'host'}"
+            own = msgspec.structs.replace(spec, folder=prefix + spec.folder)
             stages = [project.store.path(outcome.plan.steps[need].key) / "stage" for need in step.needs]
-            variants = cache_folder() / "upstream" / os.environ.get("PYTEST_XDIST_WORKER", "main") / place
+            variants = cache_folder() / "upstream" / own.folder
             shutil.rmtree(variants / "made", ignore_errors=True)
             (variants / "made").mkdir(parents=True)
-            own = msgspec.structs.replace(spec, folder=place)
             compile_component(own, stages, context, step.id, variants / "made")
-            folder = project.store.root / "build" / place
+            folder = project.store.root / "build" / own.folder
             found[spec.component] = Kept(spec.component, folder, variants / "made/stage", variants)
     return found
 
