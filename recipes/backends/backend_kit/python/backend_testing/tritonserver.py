@@ -127,7 +127,7 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive."""
+        """True while the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     @property
