@@ -392,10 +392,7 @@ def modules() -> str:
         doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
         packages.setdefault(relative.parent.as_posix(), []).append([f"`{path.name}`", doc.partition("\n\n")[0]])
     sections = [f"## {name}\n\n{table(['module', 'what it does'], rows)}" for name, rows in packages.items()]
-    return (
-        "# Modules\n\nFor the import rules see [architecture](../design/architecture.md).\n\n"
-        + "\n".join(sections)
-    )
+    return "# Modules\n\nFor the import rules see [architecture](../design/architecture.md).\n\n" + "\n".join(sections)
 
 
 PAGES: dict[str, Callable[[], str]] = {
