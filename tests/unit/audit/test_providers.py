@@ -237,9 +237,7 @@ def test_system_symbols_without_evidence_are_one_finding(symbols_of: SymbolsOf) 
     assert finding.message == f"__Zelse, __Znothing have no evidence in {LIBCXX}"
 
 
-def test_weak_system_symbols_and_libraries_without_evidence_are_not_judged(
-    tmp_path: Path, unsigned_is_fine: str
-) -> None:
+def test_weak_symbols_and_libraries_without_evidence_are_ignored(tmp_path: Path, unsigned_is_fine: str) -> None:
     assert "/usr/lib/libpcap.A.dylib" not in load_evidence()
     data = user([("__Znothing", 1, True), ("_any", 2, False)], dylibs=[LIBCXX, "/usr/lib/libpcap.A.dylib"])
     assert audit(put(tmp_path / "tree", {"user.dylib": data}), unsigned_is_fine).findings == ()

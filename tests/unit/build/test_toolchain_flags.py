@@ -329,7 +329,7 @@ def test_other_architecture_is_refused() -> None:
 
 
 @pytest.mark.parametrize("line", ["-undefined dynamic_lookup", "-Wl,-undefined,dynamic_lookup"])
-def test_symbols_that_are_looked_up_at_run_time_are_checked_after_the_link(line: str) -> None:
+def test_symbols_resolved_at_run_time_are_checked_after_the_link(line: str) -> None:
     found = translate(line.split(), RULES, SYSTEM, kind="link")
     assert (found.arguments, found.flat) == (["-Wl,-undefined,dynamic_lookup"], True)
     assert not translate(["-Wl,-undefined,error"], RULES, SYSTEM, kind="link").flat

@@ -159,7 +159,7 @@ def test_rpaths_are_edited_in_place(write: Write, edits: Edits, expected: list[s
     assert commands(after)[-1] == uuid
 
 
-def test_the_first_rpath_goes_to_the_end_and_an_unsigned_file_stays_unsigned(write: Write) -> None:
+def test_the_first_rpath_of_an_unsigned_file_goes_to_the_end(write: Write) -> None:
     before = machobytes.dylib()
     after = edited(write(before), Edits(add_rpaths=("@loader_path",)))
     assert len(after) == len(before)

@@ -363,7 +363,7 @@ def test_identifier_is_derived_as_codesign_does(name: str, wanted: str) -> None:
     assert default_identifier(image, name) == wanted + suffix
 
 
-def test_identifier_of_an_image_without_uuid_has_the_hash_of_its_commands() -> None:
+def test_identifier_without_uuid_has_the_hash_of_the_commands() -> None:
     plain = machobytes.dylib().replace(struct.pack("<2I", 0x1B, 24), struct.pack("<2I", 0x2A, 24))
     image = image_of(plain)
     digest = hashlib.sha1(plain[:28] + plain[32 : image.commands_end]).hexdigest()

@@ -61,7 +61,7 @@ def test_ids_and_dependencies_in_the_tree_become_relocatable(tree: Tree) -> None
     assert tree.facts("lib/libomp.dylib") == ("@rpath/libomp.dylib", [SYSTEM], [])
 
 
-def test_rpaths_are_the_relative_ones_that_are_needed_without_duplicates(tree: Tree) -> None:
+def test_rpaths_are_relative_needed_and_without_duplicates(tree: Tree) -> None:
     rpaths = ["/Users/x/lib", "@loader_path", "@loader_path", "@loader_path/../unused", "/opt/lib"]
     tree.dylib("lib/liba.dylib", "@rpath/libb.dylib", "@rpath/libc.dylib", "@rpath/libd.dylib", rpaths=rpaths)
     tree.dylib("lib/libb.dylib")

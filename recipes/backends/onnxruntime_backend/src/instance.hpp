@@ -14,7 +14,7 @@
 
 namespace onnx_backend {
 
-// Whether runs so far had the shape that the model declares for an output.
+// Result of comparing an output's shape with the declared one in all runs so far.
 enum class Declared { untried, true_so_far, untrue };
 
 // State shared by all instances of a model.

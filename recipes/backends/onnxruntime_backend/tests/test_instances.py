@@ -152,7 +152,7 @@ def test_a_warm_up_runs_the_model_before_it_is_ready(service: Service, tmp_path:
     requests = [warm_up("zero_data: true", count=count), warm_up("random_data: true", batch=8)]
     service.repository.add(name, {"1/model.onnx": DOUBLING}, warmed(requests, extra))
     service.load(name)
-    # The server counts a warm-up of a batch as so many requests, for each instance.
+    # The server counts a warm-up of a batch as that many requests, for each instance.
     assert service.client().counts(name) == (2 * (2 * count + 8), 2 * (count + 1), 0)
     (path,) = profile(service, name)
     assert model_runs(path) == 2 * (count + 1)

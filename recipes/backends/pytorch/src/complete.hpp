@@ -1,4 +1,4 @@
-// Completion of a model configuration from what is stored in the model file.
+// Completion of a model configuration from data stored in the model file.
 #pragma once
 
 #include <cstdint>

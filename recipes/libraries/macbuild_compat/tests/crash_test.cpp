@@ -63,7 +63,7 @@ __attribute__((noinline)) void overflow(int step) {
     depth = depth + room[0];
 }
 
-// Behind the end of a file there is no memory, although there are addresses.
+// Beyond the end of a file there is no memory, although there are addresses.
 __attribute__((noinline)) void read_behind_a_file() {
     std::FILE* file = std::tmpfile();
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

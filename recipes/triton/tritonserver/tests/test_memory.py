@@ -151,7 +151,7 @@ def test_a_name_can_be_registered_once(client: Client) -> None:
 @pytest.mark.parametrize(("start", "size"), [(0, SIZE + 1), (0, 1 << 40), (4096, SIZE), (SIZE * 2, 4096)])
 def test_a_window_beyond_the_region_is_refused(client: Client, start: int, size: int) -> None:
     key = new_key()
-    # Whole pages of macOS, so that there is no room behind the region on any system.
+    # Whole pages of macOS, so that there is no room after the region on any system.
     with made(key, SIZE):
         assert "beyond" in refused(lambda: client.raw.register_system_shared_memory("beyond", key, size, start))
     assert status(client) == []

@@ -151,8 +151,8 @@ void thread_pools(Check& check) {
     const std::ptrdiff_t intra = pool_threads(check, 4, 1, other);
     const bool moved = check.log.take().empty() && !other.take().empty();
     PROVED(ReleaseEnv, moved, "a later environment takes its place, with its log");
-    PROVED(SetGlobalIntraOpNumThreads, intra == 3, "so many threads");
-    PROVED(SetGlobalInterOpNumThreads, pool_threads(check, 1, 3, other) == 2, "so many threads");
+    PROVED(SetGlobalIntraOpNumThreads, intra == 3, "that many threads");
+    PROVED(SetGlobalInterOpNumThreads, pool_threads(check, 1, 3, other) == 2, "that many threads");
     PROVED(CreateEnvWithCustomLoggerAndGlobalThreadPools, intra == 3, "sessions do without threads of their own");
     const auto make = [&] { OK(CreateThreadingOptions, &pools); };
     const auto release = [&] { CALL(ReleaseThreadingOptions, pools); };
