@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def measure_backend(name: str, rounds: int, page: Path | None) -> bool:
-    """Measure a backend, print its tables, put them into a page if there is one, and tell whether all rows hold."""
+    """Measure a backend, print its tables, put them into a page if one is given, and return whether all rows hold."""
     from bench.backend import measure
 
     report = measure(name, rounds)
@@ -76,7 +76,7 @@ def measure_backend(name: str, rounds: int, page: Path | None) -> bool:
 
 
 def measure_libraries(page: Path | None) -> bool:
-    """Measure the libraries, print the table, put it into a page if there is one, and tell whether all rows hold."""
+    """Measure the libraries, print the table, put it into a page if one is given, and return whether all rows hold."""
     from bench.libraries import rows
 
     results = rows()

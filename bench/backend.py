@@ -1,8 +1,8 @@
-"""Our backends in a real server, each against Triton's Python backend with the same model files.
+"""Measure our backends in a real server, each against Triton's Python backend with the same model files.
 
-All is measured in one run of one server. A third backend that computes nothing shows what the server and the client
-cost; what a backend adds to its latency is counted. A fourth makes a bare call of the runtime besides, with tensors of
-its own: nothing can serve a model in less. A program without a server shows what the runtime itself costs.
+Everything is measured in one run of one server. A third backend that computes nothing shows the cost of the server and
+the client; the latency that a backend adds to it is counted. A fourth also makes a bare call of the runtime, with its
+own tensors: no backend can serve a model in less time. A program without a server shows the cost of the runtime itself.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ CLIENTS = (1, 4, 16)
 BACKENDS = ("ours", "empty", "python")
 CALLING = "calling"
 DIRECT = "direct"
-# The same for the server, the stub of the Python backend and the direct calls: LibTorch in all three looks here, ONNX
-# Runtime is told by options of the session.
+# The same for the server, the stub of the Python backend and the direct calls: LibTorch reads these variables in all
+# three; ONNX Runtime gets options of the session.
 ENVIRON = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 BUDGETS = {"small": 0.5, "large": 1.0}
-# Of the latency of an empty backend that makes the bare call in process, small model.
+# Maximum ratio to the latency of an empty backend that makes the bare call in process, small model.
 IN_PROCESS = 1.1
 _SMALL_REQUESTS = 400
 _TITLES = {"ours": "this backend", "empty": "empty backend", "python": "Triton's Python backend"}
@@ -81,23 +81,23 @@ class Series:
 
     @property
     def throughput(self) -> float:
-        """Requests a second, the median of the rounds."""
+        """Requests per second, the median of the rounds."""
         return statistics.median(len(segment.latencies) / segment.seconds for segment in self.segments)
 
     def added(self, empty: Series) -> float:
-        """Median latency more than the empty backend's: the median of the rounds' differences, in seconds."""
+        """Median latency above the empty backend's: the median of the rounds' differences, in seconds."""
         return statistics.median(a - b for a, b in zip(self.medians, empty.medians, strict=True))
 
 
 @dataclass
 class Report:
-    """All series of a backend by network, clients, and what answered: ours, empty, python, calling or direct."""
+    """All series of a backend by network, clients, and the answering side: ours, empty, python, calling or direct."""
 
     subject: Subject
     series: dict[tuple[str, int, str], Series] = field(default_factory=dict)
 
     def rows(self) -> list[Row]:
-        """Return what has a limit."""
+        """Return the rows that have a limit."""
         rows = []
         for network in NETWORKS:
             for clients in CLIENTS:
@@ -115,14 +115,14 @@ class Report:
         return rows
 
     def details(self) -> str:
-        """Return all series as a Markdown table, and below it what is added to a direct call."""
+        """Return all series as a Markdown table, followed by the time added to a direct call."""
         lines = [
             "| model | clients | answered by | median | 95 % within | requests a second |",
             "|---|---|---|---|---|---|",
         ]
         for (model, clients, name), each in self.series.items():
             cells = [model, str(clients), self._title(name), duration(each.median), duration(each.p95)]
-            rate = "" if name == DIRECT else f"{each.throughput:.0f}"  # that of a direct call follows from its pauses
+            rate = "" if name == DIRECT else f"{each.throughput:.0f}"  # that of direct calls follows from their pauses
             lines.append(f"| {' | '.join(cells)} | {rate} |")
         lines += [
             "",
@@ -148,11 +148,11 @@ def measure(backend: str, rounds: int) -> Report:
     Parameters
     ----------
     backend
-        Its name.
+        Name of the backend.
     rounds
-        How often each has its turn with the large model and 4 or 16 clients; four times as often with one client,
-        sixteen times with the small model. A turn of the small model is 400 requests, of the large one two for each
-        client and at least 4.
+        How many turns each gets with the large model and 4 or 16 clients; four times as many with one client,
+        sixteen times with the small model. A turn is 400 requests of the small model, or two per client and at least 4
+        of the large one.
     """
     subject = SUBJECTS[backend]
     project = Project(load_settings({}, os.environ, Path.cwd()), os.environ, Path.cwd())
@@ -179,7 +179,7 @@ def measure(backend: str, rounds: int) -> Report:
 
 
 def _place(subject: Subject, built: Path, backends: Path) -> None:
-    """Put the backend into a folder of backends, with what belongs beside it."""
+    """Put the backend into a folder of backends, with the files that belong beside it."""
     folder = backends / subject.backend
     shutil.copytree(built / subject.backend, folder)
     for file in subject.folder.glob(subject.beside) if subject.beside else ():
@@ -187,7 +187,7 @@ def _place(subject: Subject, built: Path, backends: Path) -> None:
 
 
 def _add(models: Path, network: Network, subject: Subject, python: PythonBackend) -> Tensor:
-    """Add a network to the model repository once for each backend, and return what it gives for its sample."""
+    """Add a network to the model repository once for each backend, and return its answer to its sample."""
     names = {"ours": subject.backend, "empty": "empty"} | ({CALLING: subject.calling} if subject.calling else {})
     for backend, name in names.items():
         folder = models / f"{network.name}-{backend}"
@@ -207,7 +207,7 @@ def _add(models: Path, network: Network, subject: Subject, python: PythonBackend
 
 @contextmanager
 def _direct(program: Path, model: Path, network: Network) -> Iterator[Callable[[int, float], Segment]]:
-    """Yield a function that calls the runtime so many times, each after a pause (seconds)."""
+    """Yield a function that calls the runtime that many times, each after a pause (seconds)."""
     command = [str(program), str(model), "1", *map(str, network.input)]
     environ = {**os.environ, **ENVIRON}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
@@ -258,13 +258,13 @@ def _measure(
             if clients == 1:
                 turns[DIRECT] = partial(direct, count, pause)
             every = {name: report.series.setdefault((network.name, clients, name), Series()) for name in turns}
-            # A drift of the machine's speed shows most where an answer takes long: turns are short and many there.
+            # Drift of the machine's speed matters most for slow answers: their turns are short and many.
             for turn in range(rounds * (16 if small else max(1, 4 // clients))):
                 for name in list(turns) if turn % 2 == 0 else reversed(turns):
                     every[name].segments.append(turns[name]())
 
 
 def _check(body: bytes, reference: Tensor) -> None:
-    """Refuse numbers that are no answers."""
+    """Refuse numbers that are not answers."""
     answer = torch.frombuffer(bytearray(body[-4 * reference.numel() :]), dtype=torch.float32)
     torch.testing.assert_close(answer, reference.flatten(), rtol=1e-3, atol=1e-4)

@@ -1,4 +1,4 @@
-"""A client that disturbs little: one thread, requests made before the clock runs, plain sockets."""
+"""Measure with a client that disturbs little: one thread, requests prepared in advance, plain sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMEOUT = 60.0
 def request(model: str, shape: Sequence[int], data: bytes, outputs: Sequence[str]) -> bytes:
     """Return an HTTP request for one FP32 input INPUT__0, tensors in binary both ways.
 
-    The form is the binary tensor data extension of the inference protocol that Triton documents.
+    The format is the binary tensor data extension of the inference protocol, documented by Triton.
     """
     head = {
         "inputs": [
@@ -41,7 +41,7 @@ def request(model: str, shape: Sequence[int], data: bytes, outputs: Sequence[str
 
 @dataclass
 class Segment:
-    """Some requests in a row: the latency of each and the time of all, in seconds, and the body of the last answer."""
+    """Consecutive requests: the latency of each and the total time, in seconds, and the body of the last answer."""
 
     latencies: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -50,7 +50,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Client:
-    """Open connections, each of which has one request under way at any time."""
+    """Open connections, each with one request under way at any time."""
 
     connections: Sequence[socket.socket]
 
@@ -60,7 +60,7 @@ class Client:
         Raises
         ------
         RuntimeError
-            For an answer other than 200.
+            If an answer is not 200.
         """
         segment = Segment()
         starts: dict[socket.socket, float] = {}
@@ -99,7 +99,7 @@ def connect(address: str, count: int) -> Iterator[Client]:
 
 
 def _answer(connection: socket.socket) -> bytes:
-    """Read one whole answer and return its body."""
+    """Read one complete answer and return its body."""
     data = connection.recv(1 << 16)
     while b"\r\n\r\n" not in data:
         data += _more(connection)

@@ -31,7 +31,7 @@ def tool(name: str) -> str:
 
 
 def work_folder(name: str) -> Path:
-    """Return a folder that is kept between runs, in the user's cache."""
+    """Return a folder in the user's cache that is kept between runs."""
     folder = platformdirs.user_cache_path("macbuild-bench") / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -47,7 +47,7 @@ def _results() -> dict[str, Path]:
 
 
 def libtorch_dylib() -> Path:
-    """Return libtorch_cpu.dylib of LibTorch 2.13.0 for arm64 as its vendor built it: 338 MB, linker-signed."""
+    """Return libtorch_cpu.dylib of LibTorch 2.13.0 for arm64 as built by its vendor: 338 MB, linker-signed."""
     return _results()["libtorch-2.13.0-macos-arm64/unpack"] / "tree/torch/lib/libtorch_cpu.dylib"
 
 

@@ -1,6 +1,6 @@
 """Build all third-party libraries for one architecture: from nothing, with a warm compiler cache, with a new driver.
 
-The last row is for what macbuild's own developers do: change the driver's code in a way that leaves flags alone.
+The last row is for macbuild's own developers: they change the driver's code without changing flags.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from macbuild.plan.code_closures import FOLDERS
 
 __all__ = ["rows"]
 
-# gRPC's source is at an address that some machines cannot reach.
+# Some machines cannot reach the address of gRPC's source.
 _LEFT_OUT = {"grpc"}
-# A line of the driver's scripts that only people read, and what it becomes.
+# A line in the driver's scripts that has no effect, and its replacement.
 _NEUTRAL = ("Written by macbuild.", "Made by macbuild.")
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from macbuild.__main__ import main; sys.exit(main())"
 _COLD = 900.0
@@ -47,11 +47,11 @@ class Built:
 
 @dataclass(frozen=True)
 class Workshop:
-    """A store and a compiler cache for the bench alone.
+    """A store and a compiler cache for the benchmark alone.
 
     Parameters
     ----------
-    folder
+    Folder, emptied first.
         Emptied first.
     names
         The libraries.
@@ -69,7 +69,7 @@ class Workshop:
         return {**os.environ, "MACBUILD_CACHE_DIR": str(self.store), "CCACHE_DIR": str(self.folder / "ccache")}
 
     def steps(self, environ: Mapping[str, str]) -> dict[str, Path]:
-        """Return where the results of fetch and unpack steps are in a store, those that exist."""
+        """Return the existing results of fetch and unpack steps in a store."""
         line = macbuild("plan", *self.names, "--arch", "arm64", "--json")
         plan = json.loads(subprocess.run(line, check=True, capture_output=True, env=environ).stdout)
         kinds = {"fetch", "unpack"}
@@ -77,7 +77,7 @@ class Workshop:
         return {key: Path("results", key[:2], key) for key in keys}
 
     def seed(self) -> None:
-        """Take sources from the user's store, so that no download is timed."""
+        """Copy sources from the user's store, so that no download is timed."""
         line = macbuild("build", *self.names, "--arch", "arm64")
         subprocess.run(line, check=True, capture_output=True)
         root = Path(subprocess.run(macbuild("cache", "dir"), check=True, capture_output=True, text=True).stdout.strip())
@@ -85,7 +85,7 @@ class Workshop:
             shutil.copytree(root / path, self.store / path, symlinks=True)
 
     def build(self, program: Sequence[str] = ()) -> Built:
-        """Build all.
+        """Build all libraries.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class Workshop:
         return Built(seconds, answer["idle"], {name: Path(stage) for name, stage in answer["stages"].items()})
 
     def forget(self) -> None:
-        """Leave the sources and the compiler cache alone."""
+        """Empty the store except for the sources; keep the compiler cache."""
         kept = {path.name for path in self.steps(self.environ).values()}
         for result in self.store.glob("results/*/*"):
             if result.name not in kept:
@@ -111,7 +111,7 @@ class Workshop:
         shutil.rmtree(self.store / "build")
 
     def changed_driver(self) -> list[str]:
-        """Copy macbuild, change its driver without changing flags, and return how to start the copy."""
+        """Copy macbuild, change its driver without changing flags, and return the command that starts the copy."""
         source = Path(package.__file__).parent
         copy = self.folder / "changed"
         for name in (source.name, *FOLDERS):
@@ -119,12 +119,12 @@ class Workshop:
         driver = copy / source.name / "build" / "toolchain" / "driver.py"
         text = driver.read_text("utf-8")
         if _NEUTRAL[0] not in text:
-            raise SystemExit(f"the driver does not say {_NEUTRAL[0]!r}")
+            raise SystemExit(f"the driver does not contain {_NEUTRAL[0]!r}")
         driver.write_text(text.replace(*_NEUTRAL), "utf-8")
         return [PYTHON, "-c", _START, str(copy)]
 
     def calls(self) -> int:
-        """Return how often the compiler cache was asked, hits and misses together."""
+        """Return how often the compiler cache was queried, hits and misses together."""
         line = ["ccache", "--print-stats"]
         text = subprocess.run(line, check=True, capture_output=True, text=True, env=self.environ).stdout
         counts = dict(row.split("\t") for row in text.splitlines())
@@ -145,7 +145,7 @@ def _contents(stage: Path) -> list[tuple[str, str]]:
 
 
 def rows() -> list[Row]:
-    """Measure once: a cold run takes minutes."""
+    """Measure once, since a cold run takes minutes."""
     folder = work_folder("libraries")
     shutil.rmtree(folder)
     workshop = Workshop(folder, _libraries())

@@ -1,4 +1,4 @@
-"""The models that are served: files of a small and a large network, and what their configuration says."""
+"""Write the served models: files of a small and a large network, and their configuration."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Network:
     output: tuple[int, ...]
 
     def save(self, path: Path) -> Tensor:
-        """Write a file, weights always the same, and return what the network gives for `sample()`.
+        """Write a file, with weights always the same, and return the network's output for `sample()`.
 
-        It is a TorchScript file if the name ends in `.pt`, an ONNX file if in `.onnx`. PyTorch calls both ways to make
-        them deprecated; the new ones need more packages.
+        It is a TorchScript file if the name ends in `.pt`, an ONNX file if in `.onnx`. PyTorch calls both exporters
+        deprecated; the new ones need more packages.
         """
         torch.manual_seed(0)
         module = self.make().eval()
@@ -64,7 +64,7 @@ class Network:
 
 
 class Block(nn.Module):
-    """Two convolutions with a way around them, as in "Deep Residual Learning for Image Recognition", figure 2."""
+    """Two convolutions with a shortcut around them, as in "Deep Residual Learning for Image Recognition", figure 2."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Block(nn.Module):
         self.around = nn.Identity() if same else nn.Sequential(*_convolution(inputs, outputs, 1, stride))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sum of both ways."""
+        """Return the sum of both paths."""
         return torch.relu(self.body(x) + self.around(x))
 
 

@@ -1,4 +1,4 @@
-"""Serve models through Triton's own Python backend, the one that our backends are measured against."""
+"""Serve models through Triton's own Python backend, against which our backends are measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PythonBackend", "prepare"]
 _PACKAGE = Path("pytriton/tritonserver")
 _STUB = "triton_python_backend_stub"
 
-# What a careful user writes: one call for all requests of an execution, no copy that the API does not make.
+# Careful user code: one call for all requests of an execution, and no copy that the API does not make.
 _MODEL = Template("""\
 import json
 import sys
@@ -110,18 +110,18 @@ def tensor_out(name, array):
 
 @dataclass(frozen=True)
 class PythonBackend:
-    """Describe what a server needs to run it, and how models for it are written.
+    """The needs of a server that runs it, and the way models for it are written.
 
     Parameters
     ----------
     backends
-        Folder to give as backend directory; other backends may be added to it.
+        Backend directory of the server; other backends may be added to it.
     environ
         Environment variables of the server.
     package
         The package that runs the models.
     modules
-        Folders that its Python takes numpy and this package from.
+        Folders where its Python finds numpy and this package.
     """
 
     backends: Path
@@ -155,16 +155,16 @@ class PythonBackend:
 def prepare(server: Path, folder: Path, subject: Subject) -> PythonBackend:
     """Set up the Python backend of the unpacked wheel nvidia-pytriton for the running Python and a package of it.
 
-    Its stub is linked with libpython and made for numpy before 2, which is installed into `folder` by pip.
+    Its stub is linked with libpython and built for numpy before 2, which pip installs into `folder`.
 
     Parameters
     ----------
     server
         The unpacked wheel.
     folder
-        Receives the backend and numpy; what is there already is used again.
+        Receives the backend and numpy; existing contents are reused.
     subject
-        Tells the package.
+        The backend to compare, which names the package.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     backend = folder / "backends" / "python"

@@ -27,7 +27,7 @@ _LIMIT = 2.0
 
 @dataclass
 class Workshop:
-    """A copy of the recipes whose build is up to date, changed and built again in turn.
+    """A copy of the recipes whose build is up to date, changed and rebuilt in turn.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ class Workshop:
         self.environ = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
 
     def change(self) -> None:
-        """Change a source so that no compiler cache has seen the result before."""
+        """Change a source to a text that no compiler cache has seen before."""
         added = f"\nnamespace torch_backend {{\nint changed_{next(self.numbers)}() {{ return 0; }}\n}}\n"
         (self.folder / _SOURCE).write_text(self.text + added, "utf-8")
 
     def build(self) -> tuple[float, float] | None:
-        """Run macbuild; the seconds of its build step and of all that follows, None if it did not have to build."""
+        """Run macbuild; return the seconds of its build step and of the later steps, or None if it did not build."""
         words = ["build", "pytorch", *_ARCH, *self.recipes, "--dist", str(self.folder / "dist"), "--log-format", "json"]
         done = subprocess.run(macbuild(*words), capture_output=True, text=True, check=False)
         ended = time.time()
@@ -72,7 +72,7 @@ class Workshop:
         return None
 
     def changed_build(self) -> tuple[float, float]:
-        """Change a source, run macbuild and return the seconds of its build step and of all that follows."""
+        """Change a source, run macbuild and return the seconds of its build step and of the later steps."""
         self.change()
         seconds = self.build()
         if seconds is None:
@@ -80,13 +80,13 @@ class Workshop:
         return seconds
 
     def ninja(self) -> float:
-        """Change a source and run ninja alone in the folder that macbuild built in; return its seconds."""
+        """Change a source and run ninja alone in macbuild's build folder; return its seconds."""
         return command([str(find_ninja())], self.change, cwd=Path(self.environ["PWD"]), environ=self.environ)()
 
 
 @lru_cache
 def _measured(rounds: int) -> tuple[float, float, float]:
-    """Return the medians of the build step, of what follows it, and of ninja alone, in seconds."""
+    """Return the medians of the build step, of the later steps, and of ninja alone, in seconds."""
     workshop = Workshop(work_folder("rebuild"))
     workshop.changed_build()
     workshop.ninja()
@@ -102,7 +102,7 @@ def build_step(rounds: int) -> Row:
 
 
 def other_steps(rounds: int) -> Row:
-    """All that follows the build step, until the command ends."""
+    """Measure everything after the build step, until the command ends."""
     _, rest, _ = _measured(rounds)
     against = f"the {duration(_LIMIT)} that it may take"
     return Row("the rest of that rebuild: fix, audit, wheel, tarball", against, rest, _LIMIT, 1)

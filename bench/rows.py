@@ -1,4 +1,4 @@
-"""The rows of the performance budget, each a function that measures it."""
+"""Define the rows of the performance budget, each a function that measures it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def edit_command(rounds: int) -> Row:
 
 
 def sign(rounds: int) -> Row:
-    """Sign with the command as if the file was never signed, into a new file."""
+    """Sign with the command as if the file had never been signed, into a new file."""
     with scratch() as folder:
         output = folder / "ours.dylib"
         line = macbuild("macho", "sign", "--no-preserve", "--output", str(output), str(libtorch_dylib()))

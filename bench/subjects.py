@@ -1,4 +1,4 @@
-"""The backends that are measured in a real server, with all that differs between them."""
+"""Define the backends that are measured in a real server, with all their differences."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ __all__ = ["Row", "command", "compare", "duration"]
 
 @dataclass(frozen=True)
 class Row:
-    """A measured row of the performance budget: seconds of ours and of the other, and the greatest allowed ratio."""
+    """A measured row of the performance budget: seconds of ours and of the other, and the maximum ratio."""
 
     name: str
     against: str

@@ -22,7 +22,7 @@ _ZIG = ("cc", "-target", _TRIPLE, "-g0")
 
 
 def compile_call(rounds: int) -> Row:
-    """Compile a C file that zig has in its cache, so that little else than the start of the programs counts."""
+    """Compile a C file that zig has in its cache, so that little more than the start of the programs counts."""
     return _row("compile", ["-c", "a.c", "-o", "a.o"], ["-fno-sanitize=undefined"], max(rounds, 40))
 
 

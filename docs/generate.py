@@ -32,7 +32,7 @@ COMMANDS = """# Commands
 
 Data goes to standard output, everything else to standard error. Every command also takes the
 [common options](#common-options). An option that is a setting can be given by an environment variable or a file too:
-see [settings](settings.md). What a command ends with: see [exit codes](exit-codes.md).
+see [settings](settings.md). For the exit status see [exit codes](exit-codes.md).
 """
 STAND_INS = """## Stand-ins for Apple's tools
 
@@ -42,7 +42,7 @@ host. See [delocate on Linux](../how-to/delocate-on-linux.md).
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; what would end a cell is escaped."""
+    """Return a Markdown table; characters that would end a cell are escaped."""
     lines = [head, ["---"] * len(head), *rows]
     cells = [" | ".join(re.sub(r"\s*\n\s*", " ", cell).replace("|", r"\|") for cell in line) for line in lines]
     return "".join(f"| {line} |\n" for line in cells)
@@ -126,9 +126,9 @@ def settings() -> str:
 A setting can be given in three places. The first one wins:
 
 1. a command-line option: `--deployment-target 14.0` for `deployment_target`; a list is given by an option for each
-   entry, as `--mirror A --mirror B`;
+   entry, such as `--mirror A --mirror B`;
 2. an environment variable: `MACBUILD_` and the name in capital letters; a list is separated by `{":"}`, or by spaces
-   if it holds an address;
+   if it contains an address;
 3. a file: `macbuild.toml`, or the table `[tool.macbuild]` of `pyproject.toml`, in the current folder or the nearest
    one above it. Paths in a file are relative to that file.
 
@@ -138,17 +138,17 @@ one. [settings.schema.json](settings.schema.json) is the schema of the file.
 {table(["key", "type", "default", "environment variable", "meaning"], rows)}
 `null` means that macbuild decides, as the meaning says.
 
-## Variables of others
+## Other variables
 
 | variable | effect |
 | --- | --- |
-| `SOURCE_DATE_EPOCH` | the time that all in an artifact carries; without it 1980-01-01. A bad value is an error. |
-| `NO_COLOR` | no colour; stronger than the next two |
+| `SOURCE_DATE_EPOCH` | the time of everything in an artifact; by default 1980-01-01. A bad value is an error. |
+| `NO_COLOR` | no colour; overrides the next two |
 | `FORCE_COLOR`, `CLICOLOR_FORCE` | colour without a terminal too |
 | `CI` | plain lines in place of progress bars |
 | `GITHUB_STEP_SUMMARY` | the table of artifacts is added to this file, as Markdown |
 
-Proxies, the package index and credentials are those that pip, npm, apt-get, git and requests are configured with.
+pip, npm, apt-get, git and requests use their own configuration for proxies, package indexes and credentials.
 """
 
 
@@ -168,7 +168,7 @@ def _help(entry: Setting) -> str:
 def exit_codes() -> str:
     """Return the page of exit codes, from the error classes."""
     rows = [["0", "", "Success; with `--skip-unreachable` also if a component was left out."]]
-    defect = "A defect of macbuild: please report it. Also when the reader of standard output went away."
+    defect = "A defect of macbuild: please report it. Also if standard output is closed early."
     rows.append([str(errors.MacbuildError.exit_code), "", defect])
     kinds = sorted(_classes(errors.MacbuildError), key=lambda kind: kind.exit_code)
     rows += [[str(kind.exit_code), f"`{kind.__name__}`", _sentence(kind)] for kind in kinds]
@@ -176,7 +176,7 @@ def exit_codes() -> str:
     return f"""# Exit codes
 
 Each class of error has its own code. An error is one line on standard error that begins with `error:`. A second line
-that begins with `hint:` says what to do, where there is something to do.
+that begins with `hint:` says what to do, if anything.
 
 {table(["code", "class", "meaning"], rows)}
 The stand-ins for Apple's tools follow the tools whose names they have: see
@@ -232,14 +232,14 @@ def edits() -> str:
     example = (ROOT / "patches/core/cache.toml").read_text("utf-8")
     return f"""# Edit files
 
-The files `patches/<component>/*.toml` say what is changed in sources that are not ours. How to write and use them:
+The files `patches/<component>/*.toml` describe changes of foreign sources. How to write and use them:
 [edit foreign sources](../how-to/edits.md). [edits.schema.json](edits.schema.json) is the schema, for editors;
 `macbuild patch schema` prints it.
 
 {_schema_tables(edits_schema())}
 A pattern may not repeat a group, has at most three repeats and no flags, so that no text makes it take
-exponential time. A path is inside the tree and leads through no link. The new text is what its author wrote: an edit
-holds nothing of upstream but its anchors.
+exponential time. A path is inside the tree and leads through no link. The new text is its author's own: an edit
+contains nothing of upstream except its anchors.
 
 ## Example
 
@@ -253,11 +253,11 @@ def manifest() -> str:
     path = Path(macbuild.__file__).parent / "package/manifest.schema.json"
     return f"""# manifest.json
 
-`dist/manifest.json` tells what every artifact in `dist/` is: what is inside, what it was made from, and what the audit
-said. It holds no time, no host and no path of the machine that wrote it, so equal artifacts have equal manifests.
+`dist/manifest.json` describes every artifact in `dist/`: its contents, its sources, and the result of the audit. It
+contains no time, host or path of the machine that wrote it, so equal artifacts have equal manifests.
 [manifest.schema.json](../../macbuild/package/manifest.schema.json) is the schema.
 
-Beside each artifact lie `<artifact>.sha256` and `<name>.cdx.json`, a CycloneDX SBOM. `SHA256SUMS` lists artifacts and
+Beside each artifact are `<artifact>.sha256` and `<name>.cdx.json`, a CycloneDX SBOM. `SHA256SUMS` lists artifacts and
 SBOMs in the form that `sha256sum --check` reads.
 
 {_schema_tables(json.loads(path.read_text("utf-8")), root="Manifest")}"""
@@ -295,7 +295,7 @@ def _tag(entry: Mapping[str, Any]) -> str:
 
 
 def _description(text: str) -> tuple[str, dict[str, str]]:
-    """Return the text of a numpydoc docstring, and what its Parameters section says of each name."""
+    """Return the text of a numpydoc docstring, and the meaning of each name in its Parameters section."""
     body, _, section = inspect.cleandoc(text).partition("Parameters\n----------\n")
     keys = {}
     for names, meaning in re.findall(r"^(\S.*)\n((?:    .*\n?)+)", section, re.MULTILINE):
@@ -332,7 +332,7 @@ def audit_rules() -> str:
     parameters = [[f"`{name}`", meanings[name], _value(getattr(values, name))] for name in Parameters.__struct_fields__]
     return f"""# Audit rules and policies
 
-`macbuild audit PATH` asks every rule; a policy says how much each answer counts. Only an `error` makes the audit fail
+`macbuild audit PATH` checks every rule; a policy sets the severity of each. Only an `error` makes the audit fail
 (exit code {errors.AuditError.exit_code}). The built-in policies:
 
 {head}
@@ -342,7 +342,7 @@ An artifact must pass `release`, or the policy that the setting `policy` names, 
 {table(["rule", "what holds if there is no finding", *BUILT_IN], rows)}
 ## A policy of your own
 
-A TOML file; `--policy FILE` uses it. It names what it starts from and says what differs.
+A TOML file; `--policy FILE` uses it. It names the policy that it extends and states the differences.
 [policy.schema.json](../../macbuild/audit/policy.schema.json) is the schema.
 
 ```toml
@@ -392,10 +392,7 @@ def modules() -> str:
         doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
         packages.setdefault(relative.parent.as_posix(), []).append([f"`{path.name}`", doc.partition("\n\n")[0]])
     sections = [f"## {name}\n\n{table(['module', 'what it does'], rows)}" for name, rows in packages.items()]
-    return (
-        "# Modules\n\nWhich package may import which, and why: see [architecture](../design/architecture.md).\n\n"
-        + "\n".join(sections)
-    )
+    return "# Modules\n\nFor the import rules see [architecture](../design/architecture.md).\n\n" + "\n".join(sections)
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -422,7 +419,7 @@ def render(name: str) -> str:
 
 
 def drift() -> list[str]:
-    """Return the names of the generated files that are not what the code says now."""
+    """Return the names of the generated files that are out of date."""
     return [name for name in PAGES if not _holds(REFERENCE / name, render(name))]
 
 
@@ -438,7 +435,7 @@ def main(arguments: Sequence[str]) -> int:
     names = drift()
     for name in names:
         if arguments:
-            sys.stderr.write(f"docs/reference/{name} is not what the code says; run: python docs/generate.py\n")
+            sys.stderr.write(f"docs/reference/{name} is out of date; run: python docs/generate.py\n")
         else:
             (REFERENCE / name).write_text(render(name), "utf-8")
             sys.stdout.write(f"docs/reference/{name}\n")

@@ -1,4 +1,4 @@
-"""Share between all tests: the folder that outlives a run, real macOS wheels, compilers, and the order of the run."""
+"""Provide for all tests: a folder that outlives a run, real macOS wheels, compilers, and the order of the run."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def zig_cache() -> Path:
 def quick_compilers() -> dict[str, str]:
     """Return `CC` and `CXX` for third-party libraries on this machine: its compilers, without optimization.
 
-    What is built by them is used by tests and thrown away, and takes half the time. Their version says what they are,
-    so a store does not confuse the results with those of the compilers themselves. Artifacts for macOS, and the code of
+    Their results are used by tests and thrown away, and take half the time. Their version shows what they are, so a
+    store does not confuse the results with those of the compilers themselves. Artifacts for macOS, and the code of
     macbuild's own backends, are compiled in tests as for users.
     """
     found = {}
@@ -93,7 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with what runs longest."""
+    """Start with the tests that run longest."""
     from tests.support.schedule import rank
 
     items.sort(key=lambda item: rank(item.nodeid))
@@ -114,7 +114,7 @@ class Wheels:
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Return the wheel, downloaded by pip if it is not there yet."""
+        """Return the wheel, downloaded by pip if it does not exist yet."""
         folder = self.folder / name
         with FileLock(self.folder / f"{name}.lock"):
             if not (folder / ".complete").exists():
@@ -161,12 +161,12 @@ class Zig:
 
 @pytest.fixture(scope="session")
 def wheels() -> Wheels:
-    """Real macOS wheels by name, as `torch-2.13.0-arm64`."""
+    """Provide real macOS wheels by name, such as `torch-2.13.0-arm64`."""
     return Wheels(cache_folder())
 
 
 def program(name: str, package: str) -> str:
-    """Return the path of a program; on Debian as root, install the package that has it if it is missing."""
+    """Return the path of a program; on Debian as root, install its package if it is missing."""
     with FileLock(cache_folder() / "apt.lock"):
         if shutil.which(name) is None and shutil.which("apt-get"):
             environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
@@ -180,5 +180,5 @@ def program(name: str, package: str) -> str:
 
 @pytest.fixture(scope="session")
 def zig() -> Zig:
-    """The zig compiler."""
+    """Provide the zig compiler."""
     return Zig()

@@ -1,5 +1,5 @@
-// A backend that makes the least call of ONNX Runtime (onnxruntime_call.hpp), with numbers of its own, and answers with
-// zeros: what the server and the call cost when nothing is added to them.
+// A backend that makes the minimal call of ONNX Runtime (onnxruntime_call.hpp), with its own numbers, and answers with
+// zeros: the cost of the server and the call when nothing is added to them.
 #include <memory>
 #include <string>
 #include <utility>

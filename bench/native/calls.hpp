@@ -1,4 +1,4 @@
-// What the programs that call a runtime without a server have in common.
+// Code shared by the programs that call a runtime without a server.
 #pragma once
 
 #include <chrono>
@@ -11,15 +11,15 @@
 
 namespace bench {
 
-// The shape that the arguments from `first` on tell.
+// The shape given by the arguments from `first` on.
 inline std::vector<std::int64_t> shape_of(int count, char** words, int first) {
     std::vector<std::int64_t> shape;
     for (int i = first; i < count; ++i) shape.push_back(std::stoll(words[i]));
     return shape;
 }
 
-// For each two numbers "CALLS PAUSE" on standard input: makes so many calls and sleeps PAUSE nanoseconds before each.
-// Prints the nanoseconds of all together, and then those of each call, on one line.
+// For each two numbers "CALLS PAUSE" on standard input: makes that many calls and sleeps PAUSE nanoseconds before each.
+// Prints the total nanoseconds, and then those of each call, on one line.
 template <typename Call>
 void answer(const Call& call) {
     using Clock = std::chrono::steady_clock;

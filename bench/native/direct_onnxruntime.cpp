@@ -1,4 +1,4 @@
-// direct_onnxruntime MODEL.onnx DIM...: runs a session with an input of this shape, as calls.hpp says.
+// direct_onnxruntime MODEL.onnx DIM...: runs a session with an input of this shape, as described in calls.hpp.
 #include "calls.hpp"
 #include "onnxruntime_call.hpp"
 

@@ -1,5 +1,5 @@
-// direct_pytorch MODEL.pt DIM...: calls forward() of a TorchScript file on a float tensor of this shape, as calls.hpp
-// says.
+// direct_pytorch MODEL.pt DIM...: calls forward() of a TorchScript file on a float tensor of this shape, as described
+// in calls.hpp.
 #include <ATen/ops/linspace.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/api/module.h>

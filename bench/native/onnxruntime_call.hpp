@@ -1,5 +1,5 @@
-// The least that a call of ONNX Runtime takes: a session from INPUT__0, floats, to OUTPUT__0, whose tensors are made and
-// bound before. The library is found and called through the sources of the backend.
+// The minimal call of ONNX Runtime: a session from INPUT__0 to OUTPUT__0, floats, whose tensors are created and bound
+// in advance. The library is found and called through the sources of the backend.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ struct Runtime {
     OrtAllocator* allocator = nullptr;
 };
 
-// Runs the session with tensors that are made and bound before.
+// Runs the session with tensors that are created and bound in advance.
 class Call {
 public:
     Call(const Runtime& runtime, const std::vector<std::int64_t>& shape) : runtime_(runtime), api_(runtime.api) {
@@ -55,7 +55,7 @@ public:
         runtime.check(api_.CreateRunOptions(&options_));
         runtime.check(api_.CreateIoBinding(runtime.session, &binding_));
         runtime.check(api_.BindInput(binding_, "INPUT__0", input_));
-        // The output of a first run becomes the memory of all that follow.
+        // The output of the first run becomes the memory for all later ones.
         runtime.check(api_.BindOutputToDevice(binding_, "OUTPUT__0", runtime.memory));
         (*this)();
         OrtValue** outputs = nullptr;

@@ -9,7 +9,7 @@
 
 namespace bench {
 
-// Answers each request with zeros of the configured shape, without a look at the inputs.
+// Answers each request with zeros of the configured shape, without reading the inputs.
 class Zeros {
 public:
     explicit Zeros(const backend_kit::ModelConfig& config) : config_(config) {}

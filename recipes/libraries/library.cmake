@@ -1,11 +1,11 @@
-# What the third-party libraries have in common. Include it right after project(), which must be at the top:
+# Code shared by the third-party libraries. Include it right after project(), which must be at the top:
 #
 #   cmake_minimum_required(VERSION 3.21...3.31)
 #   project(re2 VERSION 2025.11.5 LANGUAGES CXX)
 #   include(../library.cmake)
 #
-# From here on every library is static, position independent, hidden and C++20, in a source's own CMakeLists too
-# (add_subdirectory("${MACBUILD_SOURCE}" source)), and nothing of the machine that builds is found. Functions:
+# From here on every library is static, position independent, hidden and C++20, also in a source's own CMakeLists
+# (add_subdirectory("${MACBUILD_SOURCE}" source)), and nothing of the build machine is found. Functions:
 #
 #   macbuild_check_version(<file> <regex>)
 #   macbuild_install_headers(<folder> [TO <folder>] [PATTERNS <pattern>...] [EXCLUDE <regex>...])
@@ -40,17 +40,17 @@ set(CMAKE_INSTALL_INCLUDEDIR include)
 set(CMAKE_INSTALL_BINDIR bin)
 set(CMAKE_INSTALL_DATADIR share)
 
-# As cmake/darwin.cmake, for the host: a package is found in CMAKE_PREFIX_PATH or not at all.
+# Like cmake/darwin.cmake, for the host: a package is found in CMAKE_PREFIX_PATH or not at all.
 set(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH OFF)
 set(CMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH OFF)
 set(CMAKE_FIND_USE_PACKAGE_REGISTRY OFF)
 set(CMAKE_FIND_USE_SYSTEM_PACKAGE_REGISTRY OFF)
 set(CMAKE_EXPORT_NO_PACKAGE_REGISTRY ON)
 
-# Warnings in foreign code are its authors' matter.
+# Warnings in foreign code are its authors' concern.
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-w>)
 
-# Stop if the source states another version than project(): the groups of a regular expression over one of its files,
+# Fails if the source states another version than project(): the groups of a regular expression over one of its files,
 # joined by dots.
 function(macbuild_check_version file regex)
   file(READ "${MACBUILD_SOURCE}/${file}" text)
@@ -68,8 +68,8 @@ function(macbuild_check_version file regex)
   endif()
 endfunction()
 
-# The headers below a folder, to include/ (or include/<TO>), with their folders. PATTERNS: file names, *.h by default.
-# EXCLUDE: regular expressions over whole paths.
+# Installs the headers below a folder to include/ (or include/<TO>), with their folders. PATTERNS: file names, *.h by
+# default. EXCLUDE: regular expressions over whole paths.
 function(macbuild_install_headers folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TO" "PATTERNS;EXCLUDE")
   if(NOT arg_PATTERNS)
@@ -85,8 +85,8 @@ function(macbuild_install_headers folder)
   install(DIRECTORY "${folder}/" DESTINATION "include/${arg_TO}" ${rules})
 endfunction()
 
-# Licence files, to share/licenses/<project>/. Relative to the source, and then a file in a folder keeps the folder's name;
-# or an absolute path, for a text of ours where the source archive has none.
+# Installs licence files to share/licenses/<project>/: paths relative to the source, where a file in a folder keeps the
+# folder's name, or an absolute path, for our own text if the source archive has none.
 function(macbuild_install_licenses)
   foreach(file IN LISTS ARGN)
     set(folder "")
@@ -98,12 +98,13 @@ function(macbuild_install_licenses)
   endforeach()
 endfunction()
 
-# A package that find_package(<name> CONFIG) finds: lib/cmake/<name>/<name>{Config,ConfigVersion,Targets}.cmake, or
-# <name>-{config,config-version,targets}.cmake if <name> is in lower case, since find_package(<Name>) finds these too, and
-# the targets themselves. The name under which others see a target is <NAMESPACE> (default <name>::) and the target's
-# property EXPORT_NAME (default the target's own name). VERSION: the project's by default. EXACT: a consumer must ask for
-# just this version; else the same major version. NEEDS: packages that the targets link to (Threads, absl, ...).
-# FILES: more files of the package, which the config file includes after the targets.
+# Installs a package that find_package(<name> CONFIG) finds:
+# lib/cmake/<name>/<name>{Config,ConfigVersion,Targets}.cmake, or <name>-{config,config-version,targets}.cmake if <name>
+# is in lower case, since find_package(<Name>) finds these too, and the targets themselves. Others see a target under
+# <NAMESPACE> (default <name>::) followed by the target's property EXPORT_NAME (default the target's own name). VERSION:
+# the project's by default. EXACT: a consumer must ask for exactly this version; otherwise for the same major version.
+# NEEDS: packages that the targets link to (Threads, absl, ...). FILES: more files of the package, which the config file
+# includes after the targets.
 function(macbuild_install_package name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "EXACT" "NAMESPACE;VERSION" "TARGETS;NEEDS;FILES")
   if(NOT arg_NAMESPACE)

@@ -16,13 +16,13 @@ CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CP
 
 
 def wheel(component: str, arch: str) -> str:
-    """Return the name of the wheel of a backend."""
+    """Return the name of a backend's wheel."""
     (name,) = [file for file in ARTIFACTS[arch] if file.startswith(f"tritonserver_backend_{component}-")]
     return name
 
 
 def install(dist: Path, component: str, arch: str, target: Path) -> Path:
-    """Install a wheel as pip does on such a Mac, without what it requires, and return the folder."""
+    """Install a wheel as pip does on such a Mac, without its requirements, and return the folder."""
     tag = wheel(component, arch).removesuffix(".whl").rpartition("-")[2]
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:", "--platform", tag]
     pip += ["--no-index", "--find-links", str(dist), "--target", str(target)]
@@ -31,7 +31,7 @@ def install(dist: Path, component: str, arch: str, target: Path) -> Path:
 
 
 def read(path: Path, arch: str) -> lief.MachO.Binary:
-    """Return the slice of a Mach-O file as LIEF sees it; keep it while parts of it are in use."""
+    """Return the slice of a Mach-O file as read by LIEF; keep it while parts of it are in use."""
     parsed = lief.MachO.parse(path)
     assert parsed is not None
     image = parsed.take(CPU[arch])
@@ -47,7 +47,7 @@ def check_exports(image: lief.MachO.Binary) -> None:
 
 
 def check_imports(image: lief.MachO.Binary, arch: str, libraries: Mapping[str, lief.MachO.Binary]) -> None:
-    """Check that each symbol is in the library that it is bound to: given ones, the server, or those of the system."""
+    """Check that each symbol exists in the library it is bound to: a given one, the server, or one of the system."""
     offered = {name: {str(symbol.name) for symbol in library.exported_symbols} for name, library in libraries.items()}
     stub = ROOT / "recipes/backends/backend_kit/tritonserver.symbols"
     offered["@rpath/libtritonserver.dylib"] = {

@@ -67,7 +67,7 @@ class Macbuild:
         return Macbuild(self.cache, {**self.environ, **quick_compilers()})
 
     def under_load(self, seconds: int) -> Macbuild:
-        """Return the command whose tests of backends send requests from many clients for so many seconds."""
+        """Return the command with a duration in seconds for the load tests of backends."""
         return Macbuild(self.cache, {**self.environ, "MACBUILD_TEST_LOAD_SECONDS": str(seconds)})
 
     def start(self, *arguments: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
@@ -91,7 +91,7 @@ class Macbuild:
 
 @pytest.fixture(scope="session")
 def macbuild() -> Macbuild:
-    """Return the command with the shared store; it keeps downloads, so each registry is asked once."""
+    """Return the command with the shared store; it keeps downloads, so each registry is contacted only once."""
     return Macbuild(shared_store())
 
 
@@ -109,7 +109,7 @@ def dist(macbuild: Macbuild, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def mirror(macbuild: Macbuild, dist: Path) -> Path:
-    """Return a mirror folder with every pinned wheel, so that runs with an empty store ask no registry."""
+    """Return a mirror folder with every pinned wheel, so that runs with an empty store contact no registry."""
     del dist
     folder = cache_folder() / "mirror"
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Read the artifacts of the main job back with other people's tools."""
+"""Read the artifacts of the main job back with other tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.e2e.conftest import ARTIFACTS, COMPONENTS, ONNXRUNTIME, PYTORCH, Macb
 from tests.integration.test_delocate import Delocate
 
 FILES = [(arch, file) for arch, files in ARTIFACTS.items() for file in files]
-# What an artifact depends on: the server that loads a backend, and for the wheel the package torch.
+# Dependencies of an artifact: the server that loads a backend, and for the wheel the package torch.
 SERVER = "@rpath/libtritonserver.dylib"
 
 
@@ -59,7 +59,7 @@ def only(start: str) -> pytest.MarkDecorator:
 
 
 def slices(root: Path) -> Iterator[tuple[Path, lief.MachO.Binary]]:
-    """Yield every slice of every Mach-O file below a folder, as LIEF sees it."""
+    """Yield every slice of every Mach-O file below a folder, as read by LIEF."""
     for path in sorted(root.rglob("*")):
         if path.is_file() and not path.is_symlink() and lief.is_macho(str(path)):
             parsed = lief.MachO.parse(str(path))
@@ -94,7 +94,7 @@ def code_hashes_match(content: bytes, start: int, size: int) -> bool:
     return directories > 0
 
 
-def test_no_id_dependency_or_rpath_leads_out_of_the_artifact(artifact: Artifact) -> None:
+def test_no_id_dependency_or_rpath_leaves_the_artifact(artifact: Artifact) -> None:
     found = list(slices(artifact.content))
     assert found
     for path, binary in found:
@@ -124,7 +124,7 @@ def test_every_slice_is_signed_by_an_independent_computation(artifact: Artifact)
         assert code_hashes_match(content, signature.data_offset, signature.data_size), path
 
 
-def test_manifest_tells_the_truth(artifact: Artifact) -> None:
+def test_manifest_agrees_with_the_artifact(artifact: Artifact) -> None:
     file, content = artifact.file, artifact.content
     manifest = json.loads((file.parent / "manifest.json").read_text())
     schema = json.loads((Path(__file__).parents[2] / "macbuild/package/manifest.schema.json").read_text())
@@ -136,7 +136,7 @@ def test_manifest_tells_the_truth(artifact: Artifact) -> None:
     assert entry["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     listed = {row["path"]: row for row in entry["files"]}
     below = {str(path.relative_to(content)) for path in content.rglob("*") if not path.is_dir()}
-    # The manifest is about the stage; what makes it a wheel is in the wheel's own RECORD.
+    # The manifest describes the stage; the wheel's own RECORD covers the rest of the wheel.
     below = {path for path in below if ".dist-info/" not in path}
     assert set(listed) == below
     for path, row in listed.items():
@@ -155,7 +155,7 @@ def test_manifest_tells_the_truth(artifact: Artifact) -> None:
 
 
 def minos(binary: lief.MachO.Binary) -> tuple[int, int, int]:
-    """Return the minimum macOS of a slice as LIEF reads it."""
+    """Return the minimum macOS of a slice according to LIEF."""
     build = binary.build_version
     if build is None:
         assert binary.version_min is not None
@@ -218,7 +218,7 @@ def test_compiler_chooses_headers_that_differ_between_slices(artifact: Artifact)
 
 
 def test_other_folders_and_job_counts_give_identical_bytes(dist: Path, mirror: Path, tmp_path: Path) -> None:
-    # With one job only what is small, because everything takes minutes with one.
+    # With one job only the small components, because everything takes minutes with one.
     for jobs, line in (("1", ["build", "onnxruntime"]), ("5", ["build", *COMPONENTS])):
         folder = tmp_path / f"somewhere else {jobs}"
         (folder / "work").mkdir(parents=True)

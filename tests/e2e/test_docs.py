@@ -1,4 +1,4 @@
-"""Run every command of the documentation; those that are not run are listed here with the reason."""
+"""Run every command of the documentation, except those listed here with a reason."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.e2e.conftest import ROOT, Macbuild
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECKED_OUT = ("cmake", "recipes", "patches")
-INSTALLS = "installs macbuild itself; .ci/run runs the test command as it stands there"
+INSTALLS = "installs macbuild itself; .ci/run runs the test command of the page"
 NEEDS_MAC = "needs a Mac"
 # Commands that are shown and not run, by page and beginning.
 NOT_RUN = {
     ("README.md", "python3 -m venv .venv"): INSTALLS,
     ("README.md", "python3 -m pip install dist/"): NEEDS_MAC,
     ("CONTRIBUTING.md", "python3 -m venv .venv"): INSTALLS,
-    ("docs/benchmarks.md", "python -m bench"): "measures for minutes, on an idle machine only",
+    ("docs/benchmarks.md", "python -m bench"): "measures for minutes, and only on an idle machine",
     ("docs/conformance.md", "CONFORMANCE_PAGE="): "tests/e2e/test_onnxruntime.py runs the cases",
     ("docs/how-to/build-triton.md", "macbuild doctor --upstream"): "needs GitHub",
     (
@@ -79,9 +79,9 @@ RUN = [page for page in PAGES if blocks(page, "sh")]
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_commands_of_a_page_run_in_order(page: Path, macbuild: Macbuild, mirror: Path, tmp_path: Path) -> None:
-    """Run a page as one shell session in a folder that has recipes, edits and a lock, as a checkout has."""
+    """Run a page as one shell session in a folder that has recipes, edits and a lock, like a checkout."""
     script = "".join(blocks(page, "sh"))
-    # A page that tests a backend compiles it as the tests of the backend do, so it finds what they have compiled.
+    # A page that tests a backend compiles it as the backend's own tests do, so it finds their results.
     variables = {} if "macbuild test " in script else dict(quick_compilers())
     if "recipes/" in script:
         work = checkout(page)
@@ -94,7 +94,7 @@ def test_commands_of_a_page_run_in_order(page: Path, macbuild: Macbuild, mirror:
         **variables,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "MACBUILD_CACHE_DIR": str(macbuild.cache),
-        # pip downloads from the mirror, so that no registry is asked twice.
+        # pip downloads from the mirror, so that no registry is contacted twice.
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(mirror),
     }

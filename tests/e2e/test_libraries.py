@@ -20,9 +20,9 @@ from tests.e2e.conftest import ROOT, Macbuild
 UNPINNED = {"grpc"}
 RECIPES = {name: recipe for name, recipe in load_recipes(ROOT / "recipes").items() if recipe.build}
 LIBRARIES = sorted({name for name, recipe in RECIPES.items() if recipe.build and recipe.build.consumer} - UNPINNED)
-# Those whose code or configuration depends most on the architecture; tests/integration/upstream builds the others.
+# The ones whose code or configuration depends most on the architecture; tests/integration/upstream builds the others.
 INTEL = ("zlib", "libevent", "boringssl")
-# Its headers make symbols visible, whatever the compiler's flags say. It is linked into tests only.
+# Its headers make symbols visible, whatever the compiler flags. It is linked only into tests.
 VISIBLE = {"googletest"}
 CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CPU_TYPE.X86_64}
 
@@ -60,13 +60,13 @@ def members(archive: Path, folder: Path) -> Iterator[lief.MachO.Binary]:
         yield binary
 
 
-def test_every_library_is_there_with_its_licence(built: tuple[str, dict[str, Path]]) -> None:
+def test_every_library_exists_with_its_licence(built: tuple[str, dict[str, Path]]) -> None:
     for name, stage in built[1].items():
         assert list((stage / "share/licenses").rglob("*")), name
         assert list((stage / "include").iterdir()), name
 
 
-def test_no_library_knows_where_it_was_built(built: tuple[str, dict[str, Path]]) -> None:
+def test_no_library_contains_its_build_path(built: tuple[str, dict[str, Path]]) -> None:
     places = (str(cache_folder()).encode(), str(ROOT).encode())
     for name, stage in built[1].items():
         for path in (*text_files(stage), *stage.rglob("*.a")):

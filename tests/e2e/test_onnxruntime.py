@@ -1,4 +1,4 @@
-"""Read the cross-compiled ONNX Runtime backend with each library that it supports; test its source in a server."""
+"""Read the cross-compiled ONNX Runtime backend with each supported library; test its source in a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RPATHS = {
 }
 SLICES = [("arm64", "arm64"), ("x86_64", "x86_64"), ("universal2", "arm64"), ("universal2", "x86_64")]
 INSIDE = {"arm64": "1.30.0", "x86_64": "1.23.2"}
-# The wheel, the Mac, and the ONNX Runtime: the oldest and the newest that it supports, and some between them.
+# The wheel, the Mac, and the ONNX Runtime: the oldest and the newest supported versions, and some between them.
 SERVED = [
     ("arm64", "arm64", "1.20.0"),
     ("arm64", "arm64", "1.23.2"),
@@ -50,7 +50,7 @@ def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def folders(backend: Path, arch: str) -> list[Path]:
-    """Return the folders of the backend's rpaths, in which it looks for ONNX Runtime, in order."""
+    """Return the folders of the backend's rpaths, in which it searches for ONNX Runtime, in order."""
     image = read(backend, arch)
     paths = [str(command.path) for command in image.rpaths]
     assert all(path.startswith("@loader_path") for path in paths)
@@ -72,7 +72,7 @@ def architectures(path: Path) -> set[str]:
 
 
 def loaded(backend: Path, arch: str) -> Path:
-    """Return the library that the backend takes on a Mac of the architecture."""
+    """Return the library that the backend uses on a Mac of the architecture."""
     tried = [path for folder in folders(backend, arch) if folder.is_dir() for path in libraries(folder)]
     return next(path for path in tried if arch in architectures(path))
 
@@ -102,7 +102,7 @@ def test_the_tarball_has_the_library_and_its_license(unpacked: dict[str, Path], 
     assert "Microsoft" in (licenses / "LICENSE").read_text("utf-8")
 
 
-def test_the_manifest_tells_the_minimum_of_what_is_inside(dist: Path) -> None:
+def test_the_manifest_has_the_minimum_macos_of_the_contents(dist: Path) -> None:
     artifacts = {row["file"]: row for row in json.loads((dist / "manifest.json").read_text())["artifacts"]}
     for arch, minimum in (("arm64", "14.0"), ("x86_64", "13.4"), ("universal2", "14.0")):
         tarball, made = artifacts[f"{ONNXRUNTIME}-{arch}.tar.gz"], artifacts[wheel("onnxruntime", arch)]
@@ -114,7 +114,7 @@ def test_the_manifest_tells_the_minimum_of_what_is_inside(dist: Path) -> None:
 
 
 @pytest.mark.parametrize("arch", ARTIFACTS)
-def test_the_wheel_says_which_onnx_runtime_it_requires(unpacked: dict[str, Path], arch: str) -> None:
+def test_the_wheel_requires_a_range_of_onnx_runtime(unpacked: dict[str, Path], arch: str) -> None:
     site = unpacked[f"{arch}.whl"]
     (metadata,) = site.glob("*.dist-info/METADATA")
     assert re.findall(r"^Requires-Dist: (.*)$", metadata.read_text("utf-8"), re.MULTILINE) == ["onnxruntime<2,>=1.20"]
@@ -133,7 +133,7 @@ def pip(made: Path, arch: str, release: str, target: Path, *options: str) -> sub
 
 
 @pytest.mark.parametrize(("artifact", "arch", "release"), SERVED)
-def test_pip_resolves_the_wheel_with_each_release_that_it_serves(
+def test_pip_resolves_the_wheel_with_each_supported_release(
     dist: Path, tmp_path: Path, artifact: str, arch: str, release: str
 ) -> None:
     report = tmp_path / "report.json"
@@ -161,7 +161,7 @@ def test_installed_wheel_finds_library_of_each_supported_release(
     assert library.relative_to(tmp_path.resolve()) == Path("onnxruntime/capi") / f"libonnxruntime.{release}.dylib"
     image = read(library, arch)
     assert "_OrtGetApiBase" in {str(symbol.name) for symbol in image.exported_symbols}
-    # The README names CoreML's options of the release that introduced them.
+    # The README names the CoreML options of the release that introduced them.
     readme = (ROOT / "recipes/backends/onnxruntime_backend/README.md").read_text("utf-8")
     section = readme.split("### CoreML", 1)[1].split("\n#", 1)[0]
     options = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)

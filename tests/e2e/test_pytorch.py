@@ -1,4 +1,4 @@
-"""Read the cross-compiled PyTorch backend with other people's tools; test its source in a real server."""
+"""Read the cross-compiled PyTorch backend with other tools; test its source in a real server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def backend(site: Path, arch: str) -> lief.MachO.Binary:
 
 
 @pytest.mark.parametrize(("installed", "arch"), [("arm64", "arm64"), ("x86_64", "x86_64")], indirect=["installed"])
-def test_every_symbol_of_the_backend_has_a_provider_that_has_it(installed: Path, arch: str, wheels: Wheels) -> None:
+def test_every_symbol_of_the_backend_has_a_provider(installed: Path, arch: str, wheels: Wheels) -> None:
     image = backend(installed, arch)
     check_exports(image)
     names = ("libtorch", "libtorch_cpu", "libc10")

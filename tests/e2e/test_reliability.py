@@ -1,4 +1,4 @@
-"""Run the main job under bad conditions: killed, interrupted, twice at once, without room, rights or network."""
+"""Run the main job under bad conditions: killed, interrupted, twice at once, without space, permission or network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def right(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], float]:
-    """Return what an undisturbed run leaves in dist/, and its shortest time in seconds."""
+    """Return the contents of dist/ after an undisturbed run, and its shortest time in seconds."""
     times = []
     for number in range(3):
         folder = tmp_path_factory.mktemp(f"right{number}")
@@ -98,7 +98,7 @@ def test_two_runs_at_once_share_the_work(mirror: Path, right: tuple[dict[str, by
     assert contents(tmp_path / "dist") == right[0]
 
 
-def test_deleting_an_artifact_brings_back_only_it(macbuild: Macbuild, dist: Path, tmp_path: Path) -> None:
+def test_a_deleted_artifact_is_the_only_one_restored(macbuild: Macbuild, dist: Path, tmp_path: Path) -> None:
     folder = tmp_path / "dist"
     shutil.copytree(dist, folder)
     (folder / NAME).unlink()
@@ -108,7 +108,7 @@ def test_deleting_an_artifact_brings_back_only_it(macbuild: Macbuild, dist: Path
     assert (folder / NAME).read_bytes() == (dist / NAME).read_bytes()
 
 
-def test_deleting_the_packed_result_too_runs_only_the_pack_step(
+def test_without_the_packed_result_only_the_pack_step_runs(
     mirror: Path, right: tuple[dict[str, bytes], float], tmp_path: Path
 ) -> None:
     run = Macbuild(tmp_path / "cache")
@@ -124,7 +124,7 @@ def test_deleting_the_packed_result_too_runs_only_the_pack_step(
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 16, 1 << 20, 12 << 20, 24 << 20, 34 << 20])
-def test_no_room_is_one_clear_error_and_nothing_half_written(mirror: Path, tmp_path: Path, limit: int) -> None:
+def test_a_full_disk_is_one_clear_error_and_leaves_no_partial_file(mirror: Path, tmp_path: Path, limit: int) -> None:
     run = Macbuild(tmp_path / "cache")
     line = (*LINE, "--mirror", str(mirror), "--dist", str(tmp_path / "dist"))
     program = Path(sys.executable).with_name("macbuild")
@@ -153,7 +153,7 @@ def test_no_room_is_one_clear_error_and_nothing_half_written(mirror: Path, tmp_p
     run(*line)
 
 
-def test_network_out_of_reach_is_one_clear_error(tmp_path: Path) -> None:
+def test_an_unreachable_network_is_one_clear_error(tmp_path: Path) -> None:
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": "/dev/null"}
     nowhere |= {"PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": "", "PIP_NO_CACHE_DIR": "1"}
     run = Macbuild(tmp_path / "cache", nowhere)
@@ -164,7 +164,7 @@ def test_network_out_of_reach_is_one_clear_error(tmp_path: Path) -> None:
     assert "left out: onnxruntime" in answer.stderr
 
 
-def test_offline_uses_mirror_folders_and_the_store_only(mirror: Path, tmp_path: Path) -> None:
+def test_offline_uses_only_mirror_folders_and_the_store(mirror: Path, tmp_path: Path) -> None:
     run = Macbuild(tmp_path / "cache")
     run(*LINE, "--offline", "--dist", str(tmp_path / "dist"), code=8)
     run(*LINE, "--offline", "--mirror", str(mirror), "--dist", str(tmp_path / "dist"))

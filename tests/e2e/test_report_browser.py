@@ -210,7 +210,7 @@ def test_browser_reports_no_problem_and_loads_only_the_page(tab: Tab, page: Path
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", [360, 1440])
-def test_every_text_stands_out_from_what_is_behind_it(tab: Tab, page: Path, width: int, scheme: str) -> None:
+def test_every_text_has_enough_contrast(tab: Tab, page: Path, width: int, scheme: str) -> None:
     tab.show(page, width, scheme)
     result = tab.value(CONTRAST)
     assert result["seen"] > 100

@@ -1,6 +1,6 @@
-"""Coverage-guided fuzzing: each `target_<name>.py` has `check(data)`, and what it raises is a defect of macbuild.
+"""Fuzz macbuild guided by coverage: each `target_<name>.py` has `check(data)`; any exception is a defect of macbuild.
 
-`python -m tests.fuzz NAME` runs one. `seeds/<name>/` holds where it starts from, and every input that ever failed.
+`python -m tests.fuzz NAME` runs one. `seeds/<name>/` has its first inputs, and every input that ever failed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TARGETS = ("audit", "data", "editor", "exports", "fat", "reader", "signer", "stu
 
 
 def load(name: str) -> Check:
-    """Return the `check` of a target; macbuild is imported here and not before, so that it can be instrumented."""
+    """Return the `check` of a target; macbuild is imported here and not earlier, so that it can be instrumented."""
     check: Check = importlib.import_module(f"tests.fuzz.target_{name}").check
     return check
 

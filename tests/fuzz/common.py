@@ -1,4 +1,4 @@
-"""Give all targets a fast scratch folder, limits, control bytes, and mutations where atheris is missing."""
+"""Give all targets a fast scratch folder, limits, control bytes, and mutations if atheris is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz import Check
 
 SECONDS = 2.0  # of processor time for one input
 MEGABYTES = 512
-CONTROL = 8  # bytes before the file, which select what is done with it
+CONTROL = 8  # bytes before the file, which select the operations on it
 
 _FAST = Path("/dev/shm")  # A file system in memory: the targets write and sync small files all the time.
 _WORDS = (0, 1, 7, 8, 0x7FFFFFFF, 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""Small Mach-O files for the seeds: `tests.support.machobytes` with more link-edit data, other CPUs and kinds."""
+"""Make small Mach-O files for the seeds: `tests.support.machobytes` with more link-edit data, other CPUs and kinds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dylib(**options: object) -> bytes:
 
 
 def arm(image: bytes) -> bytes:
-    """Return an unsigned image as one for arm64, with the small pages of Intel."""
+    """Return an unsigned image changed to arm64, with the small pages of Intel."""
     return image[:4] + struct.pack("<2I", ARM64, 0) + image[12:]
 
 
@@ -34,7 +34,7 @@ def kind(image: bytes, filetype: int) -> bytes:
 def attach(image: bytes, content: bytes, *commands: Sequence[int]) -> bytes:
     """Append link-edit content, and load commands in whose fields a negative number -N is its offset plus N - 1.
 
-    A command takes the place of one with the same number.
+    A command replaces one with the same number.
     """
     at = len(image)
     data = bytearray(image + content)
@@ -94,8 +94,8 @@ def exporting(
 ) -> bytes:
     """Return an unsigned image that exports names, by symbol table and trie; the value says whether one is weak.
 
-    `slots` are the names whose addresses the words at `slot_offset` hold, `weak` the weak bind opcodes. A zero byte in
-    `weak` or `rebase` that follows 0x20 or 0x70 stands for that offset. Each name has an indirect symbol.
+    `slots` are the names whose addresses are in the words at `slot_offset`, `weak` the weak bind opcodes. A zero byte
+    in `weak` or `rebase` after 0x20 or 0x70 is replaced by that offset. Each name has an indirect symbol.
     """
     values = {name: 0x100 + 0x10 * index for index, name in enumerate(names)}
     text = b"".join(struct.pack("<Q", values[name]) for name in slots).ljust(64, b"\0")
@@ -185,7 +185,7 @@ def fat(*images: bytes, wide: bool = False, magic: int | None = None) -> bytes:
 
 
 def looping_trie() -> bytes:
-    """Return an image whose export trie comes back to its root."""
+    """Return an image whose export trie leads back to its root."""
     trie = b"\0\1_a\0\0".ljust(8, b"\0")
     return attach(dylib(exports=()), trie, (0x80000033, -1, len(trie)))
 
@@ -199,7 +199,7 @@ def overlapping_fat() -> bytes:
 
 
 def thin_images() -> dict[str, bytes]:
-    """Return the thin images, the hostile ones included."""
+    """Return the thin images, including the hostile ones."""
     plain = dylib()
     return {
         "unsigned": plain,
@@ -223,7 +223,7 @@ def thin_images() -> dict[str, bytes]:
 
 
 def fat_files() -> dict[str, bytes]:
-    """Return the universal files, the hostile ones included."""
+    """Return the universal files, including the hostile ones."""
     intel, apple = signed(dylib()), signed(arm(dylib(minos="11.0")))
     return {
         "fat": fat(intel, apple),

@@ -1,4 +1,4 @@
-"""The audit of a tree with one hostile Mach-O file among sound ones."""
+"""Fuzz the audit of a tree with one hostile Mach-O file among valid ones."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _ARCHS: tuple[Arch, ...] = ("arm64", "x86_64", "universal2")
 
 
 def check(data: bytes) -> None:
-    """Load the text as the first byte says, and use the result."""
+    """Load the text with the loader chosen by the first byte, and use the result."""
     kind, content = data[:1], data[1:]
     with scratch() as folder:
         _KINDS.get(kind, _recipe)(folder, content)

@@ -1,4 +1,4 @@
-"""The editor: an edit that the control bytes choose; what it does not name must stay byte for byte."""
+"""Fuzz the editor with an edit chosen by the control bytes; everything else must stay byte for byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = ("@rpath/libnew.dylib", "@loader_path/..", "x", "/usr/lib/libSystem.B.d
 
 
 def check(data: bytes) -> None:
-    """Edit a file beside itself, into another one and in place, and compare what came out."""
+    """Edit a file beside itself, into another one and in place, and compare the results."""
     control, content = split(data)
     with scratch() as folder:
         path = folder / "libx.dylib"
@@ -69,7 +69,7 @@ def _others(image: Image) -> list[bytes]:
 
 
 def _sound(image: Image) -> bool:
-    """Tell whether there is a valid ad hoc signature."""
+    """Return whether there is a valid ad hoc signature."""
     try:
         facts = read_signature(image)
         verify_image(image)

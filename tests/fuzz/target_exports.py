@@ -1,4 +1,4 @@
-"""The restriction of exports: either a file that exports what was asked for, or an error and an untouched file."""
+"""Fuzz the restriction of exports: either a file with only the requested exports, or an error and an untouched file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GLOBS = ("_f", "_a*", "*e*", "_*", "[!_]*", "_TRITONBACKEND_*", "_w?ak", "")
 
 
 def check(data: bytes) -> None:
-    """Restrict the exports of a private file to the globs that the control bytes choose."""
+    """Restrict the exports of a private file to the globs chosen by the control bytes."""
     control, content = split(data)
     keep = [glob for index, glob in enumerate(_GLOBS) if control[0] >> index & 1]
     with scratch() as folder:
@@ -44,7 +44,7 @@ def check(data: bytes) -> None:
 
 
 def _sound(image: Image) -> bool:
-    """Tell whether there is a valid ad hoc signature."""
+    """Return whether there is a valid ad hoc signature."""
     try:
         facts = read_signature(image)
         verify_image(image)

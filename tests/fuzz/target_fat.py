@@ -1,4 +1,4 @@
-"""Merging, thinning and signing of universal files: slices come out as they went in."""
+"""Fuzz merging, thinning and signing of universal files: slices must come out unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fuzz.common import scratch, split
 
 
 def check(data: bytes) -> None:
-    """Part the input in two files where the control bytes say, merge them, take the slices out, sign the whole."""
+    """Split the input into two files at a place chosen by the control bytes, merge them, extract slices, sign all."""
     control, content = split(data)
     middle = int.from_bytes(control[:4], "little")
     with scratch() as folder:
@@ -41,7 +41,7 @@ def check(data: bytes) -> None:
 
 
 def _slices(path: Path) -> dict[str, bytes]:
-    """Take every slice out."""
+    """Extract every slice."""
     with open_macho(path) as file:
         archs = file.archs
     found = {}

@@ -1,4 +1,4 @@
-"""The Mach-O reader: header, load commands, every property of an image, symbols."""
+"""Fuzz the Mach-O reader: header, load commands, every property of an image, symbols."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _READERS: tuple[Callable[[Image], object], ...] = (
 
 
 def check(data: bytes) -> None:
-    """Read everything there is to read."""
+    """Read everything that the file contains."""
     try:
         file = parse_macho(data)
     except MachOError:

@@ -1,4 +1,4 @@
-"""The signer and the verifier: what was just signed verifies, and no changed byte of it does."""
+"""Fuzz the signer and the verifier: a fresh signature verifies, and after any change it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDENTIFIERS = (None, "org.example.x", "x" * 40, "")
 
 
 def check(data: bytes) -> None:
-    """Verify the image as it is, sign it as the control bytes say, change it and verify again."""
+    """Verify the image unchanged, sign it as the control bytes say, change it and verify again."""
     control, content = split(data)
     with contextlib.suppress(MacbuildError):
         for image in parse_macho(content).images:
@@ -33,7 +33,7 @@ def check(data: bytes) -> None:
         return
     facts = verify_image(_image(signed))
     again = verify_image(_image(sign_bytes(signed, "other.dylib")))
-    assert again.cdhash == facts.cdhash, "signing again made other code directories"
+    assert again.cdhash == facts.cdhash, "signing again changed the code directories"
     place = int.from_bytes(control[2:6], "little") % len(signed)
     _check_changed(signed, place, control[6] or 1, facts)
     _check_refresh(signed, place, control[7])
@@ -63,7 +63,7 @@ def _check_given(image: Image) -> None:
 
 
 def _check_changed(signed: bytes, place: int, change: int, before: SignatureFacts) -> None:
-    """Change one byte; it may only go unnoticed in what no code directory covers."""
+    """Change one byte; only bytes that no code directory covers may go unnoticed."""
     changed = bytearray(signed)
     changed[place] ^= change
     try:

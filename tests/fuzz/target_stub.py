@@ -1,4 +1,4 @@
-"""The reader of text stubs: what it accepts must come back from what the writer makes of it."""
+"""Fuzz the reader of text stubs: what it accepts must survive a round trip through the writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from macbuild.macho.tbd import read_stub, read_stubs, write_stub
 
 
 def check(data: bytes) -> None:
-    """Read a text, and write and read each stub in it again."""
+    """Read a text, then write and read back each stub in it."""
     text = data.decode("utf-8", "surrogateescape")
     try:
         stubs = read_stubs(text)

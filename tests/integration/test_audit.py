@@ -18,7 +18,7 @@ from macbuild.macho.symbols import defined_names, read_exports, read_imports, re
 from macbuild.store import Store
 from tests.conftest import Wheels, Zig
 
-# What LIEF gives has parts that may be None; a test that meets one must fail. The fat binary must outlive its parts.
+# LIEF's results have parts that may be None; a test that meets one must fail. The fat binary must outlive its parts.
 parse: Callable[[str], Any] = lief.MachO.parse
 
 REAL = [
@@ -38,7 +38,7 @@ def rules(report: AuditReport, severity: str = "error") -> Counter[str]:
 
 
 @pytest.mark.parametrize(("wheel", "member"), REAL)
-def test_exports_and_imports_are_those_that_lief_reads(wheels: Wheels, wheel: str, member: str) -> None:
+def test_exports_and_imports_agree_with_lief(wheels: Wheels, wheel: str, member: str) -> None:
     path = wheels.file(wheel, member)
     fat = parse(str(path))
     other = fat.at(0)
@@ -48,14 +48,14 @@ def test_exports_and_imports_are_those_that_lief_reads(wheels: Wheels, wheel: st
     assert exports.names == {entry.symbol.name.encode() for entry in trie.exports}
     assert exports.weak == {entry.symbol.name.encode() for entry in trie.exports if entry.flags & 4}
     source = other.dyld_chained_fixups if other.has_dyld_chained_fixups else other.dyld_info
-    # The weak binding stream repeats symbols without telling a library.
+    # The weak binding stream repeats symbols without naming a library.
     bindings = [entry for entry in source.bindings if not str(getattr(entry, "binding_class", "")).endswith("WEAK")]
     assert {tuple(entry) for entry in imports} == {
         (entry.symbol.name.encode(), entry.library_ordinal, entry.weak_import) for entry in bindings
     }
 
 
-def test_the_symbol_table_is_that_which_lief_reads(wheels: Wheels) -> None:
+def test_the_symbol_table_agrees_with_lief(wheels: Wheels) -> None:
     path = wheels.file("torch-2.13.0-arm64", "torch/lib/libc10.dylib")
     fat = parse(str(path))
     other = fat.at(0)
@@ -65,7 +65,7 @@ def test_the_symbol_table_is_that_which_lief_reads(wheels: Wheels) -> None:
     assert found == expected
 
 
-def test_hidden_copies_of_runtimes_are_seen_in_real_files(wheels: Wheels) -> None:
+def test_hidden_copies_of_runtimes_are_found_in_real_files(wheels: Wheels) -> None:
     pool = b"__ZN6google8protobuf14DescriptorPool14generated_poolEv"
     with open_macho(wheels.file("torch-2.13.0-arm64", "torch/lib/libtorch_cpu.dylib")) as file:
         assert defined_names(file.images[0], [pool, b"___kmpc_fork_call", b"___cxa_throw"]) == {pool}
@@ -74,7 +74,7 @@ def test_hidden_copies_of_runtimes_are_seen_in_real_files(wheels: Wheels) -> Non
         assert defined_names(file.images[0], [pool, b"___kmpc_fork_call"]) == {b"___kmpc_fork_call"}
 
 
-def test_the_newest_libtorch_has_one_defect_only(wheels: Wheels) -> None:
+def test_the_newest_libtorch_has_only_one_defect(wheels: Wheels) -> None:
     report = audit_path(wheels.path("torch-2.13.0-arm64"), load_policy("release"))
     errors = [finding for finding in report.findings if finding.severity.value == "error"]
     assert [(finding.rule, finding.file) for finding in errors] == [("install-name", "torch/lib/libomp.dylib")]
@@ -87,12 +87,12 @@ def test_the_newest_libtorch_has_one_defect_only(wheels: Wheels) -> None:
 
 
 def libraries(path: Path) -> set[str]:
-    """Return the dependencies that LIEF reads."""
+    """Return the dependencies according to LIEF."""
     fat = parse(str(path))
     return {entry.name for entry in fat.at(0).libraries}
 
 
-def test_the_last_libtorch_for_x86_64_has_the_defects_that_are_known(wheels: Wheels) -> None:
+def test_the_last_libtorch_for_x86_64_has_its_known_defects(wheels: Wheels) -> None:
     report = audit_path(wheels.path("torch-2.2.2-x86_64"), load_policy("release"))
     assert rules(report) == {
         "absolute-rpath": 10,
@@ -109,7 +109,7 @@ def test_the_last_libtorch_for_x86_64_has_the_defects_that_are_known(wheels: Whe
     }
 
 
-def test_onnxruntime_wheels_are_fine_as_wheels(wheels: Wheels) -> None:
+def test_onnxruntime_wheels_pass_the_wheel_policy(wheels: Wheels) -> None:
     policy = load_policy("wheel")
     for name in ("onnxruntime-1.23.2-arm64", "onnxruntime-1.23.2-x86_64", "onnxruntime-1.30.0-arm64"):
         report = audit_path(wheels.path(name), policy)
@@ -118,7 +118,7 @@ def test_onnxruntime_wheels_are_fine_as_wheels(wheels: Wheels) -> None:
     assert rules(newest) == {"install-name-file": 1}
 
 
-def test_a_wheel_without_a_library_that_others_need_is_found_out(wheels: Wheels, tmp_path: Path) -> None:
+def test_a_missing_library_of_a_wheel_is_found(wheels: Wheels, tmp_path: Path) -> None:
     source = wheels.path("torch-2.13.0-arm64")
     with zipfile.ZipFile(source) as archive:
         wanted = [name for name in archive.namelist() if name.endswith((".dylib", ".so"))]
@@ -135,7 +135,7 @@ def test_a_wheel_without_a_library_that_others_need_is_found_out(wheels: Wheels,
     assert {finding.file for finding in found} >= {"torch/lib/libtorch_cpu.dylib", "torch/lib/libtorch_python.dylib"}
 
 
-def test_what_zig_links_passes_release_but_for_its_signature(zig: Zig, tmp_path: Path) -> None:
+def test_a_dylib_of_zig_passes_release_except_its_signature(zig: Zig, tmp_path: Path) -> None:
     base = zig.dylib(tmp_path / "t", "int f(void) { return 1; }", name="libbase")
     zig.dylib(
         tmp_path / "t",
@@ -156,7 +156,7 @@ def test_what_zig_links_passes_release_but_for_its_signature(zig: Zig, tmp_path:
     assert (finding.rule, finding.message) == ("undefined-symbol", "@rpath/libbase.dylib does not export _f")
 
 
-def test_a_leaked_allocator_and_a_plugin_entry_are_seen_in_what_zig_links(zig: Zig, tmp_path: Path) -> None:
+def test_a_leaked_allocator_and_a_plugin_entry_are_found(zig: Zig, tmp_path: Path) -> None:
     source = (
         "void *_Znwm(unsigned long n) { (void)n; return 0; }\n"
         'const char *where(void) { return "/Users/somebody/src/a.c"; }\n'
@@ -169,7 +169,7 @@ def test_a_leaked_allocator_and_a_plugin_entry_are_seen_in_what_zig_links(zig: Z
     assert [finding.rule for finding in report.findings if finding.severity.value == "warning"] == ["build-path"]
 
 
-def test_a_second_cpp_runtime_beside_that_of_the_system_is_an_error(zig: Zig, tmp_path: Path) -> None:
+def test_a_second_cpp_runtime_beside_the_systems_is_an_error(zig: Zig, tmp_path: Path) -> None:
     hidden = '__attribute__((visibility("hidden"))) void __cxa_throw(void) {}\nint f(void) { __cxa_throw(); return 0; }'
     zig.dylib(tmp_path, hidden, name="libbundled")
     stub = tmp_path / "stub"
@@ -195,9 +195,7 @@ def test_a_second_cpp_runtime_beside_that_of_the_system_is_an_error(zig: Zig, tm
 
 
 @pytest.mark.parametrize("wheel", ["torch-2.13.0-arm64", "torch-2.2.2-x86_64", "onnxruntime-1.23.2-x86_64"])
-def test_a_remembered_report_on_a_real_wheel_is_the_same_also_after_a_change(
-    wheels: Wheels, tmp_path: Path, wheel: str
-) -> None:
+def test_a_remembered_report_on_a_real_wheel_is_the_same(wheels: Wheels, tmp_path: Path, wheel: str) -> None:
     store = Store(tmp_path / "store")
     store.prepare()
     folder = "torch/lib" if wheel.startswith("torch") else "onnxruntime/capi"
@@ -217,7 +215,7 @@ def test_a_remembered_report_on_a_real_wheel_is_the_same_also_after_a_change(
 
     before = check()
     assert before.findings
-    # One bit inside of the code, or in the string table where there is no signature.
+    # One bit inside the code, or in the string table if there is no signature.
     largest = max(root.iterdir(), key=lambda path: path.stat().st_size)
     for at in (0.5, 0.999):
         with largest.open("r+b") as file:

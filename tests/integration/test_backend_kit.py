@@ -1,4 +1,4 @@
-"""Test the C++ kit of the backends under sanitizers, and read back a backend that is made with it."""
+"""Test the C++ kit of the backends under sanitizers, and read back a backend that is built with it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def configure(source: Path, build: Path, **definitions: str) -> None:
     run("cmake", "-G", "Ninja", "-S", source, "-B", build, *(f"-D{name}={text}" for name, text in definitions.items()))
 
 
-def test_the_stub_has_the_functions_that_are_declared() -> None:
+def test_the_stub_has_the_declared_functions() -> None:
     header = (KIT / "include/backend_kit/triton.h").read_text()
     declared = set(re.findall(r"\b(TRITON(?:SERVER|BACKEND)_[A-Z][a-z]\w+)\(", header))
     symbols = (KIT / "tritonserver.symbols").read_text().split()
@@ -109,11 +109,11 @@ def test_a_backend_for_the_host_exports_only_its_entry_points(consumer: Path, tm
     library = tmp_path / "backends/echo/libtriton_echo.so"
     exported = {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
     assert exported == ENTRY_POINTS
-    # Each server has the library under another name, so none is asked for.
+    # Each server has the library under another name, so none is named here.
     assert "libtritonserver" not in run("readelf", "-d", library)
 
 
-def test_a_function_that_the_stub_lacks_is_an_error_of_the_link(consumer: Path, tmp_path: Path) -> None:
+def test_a_function_that_the_stub_lacks_is_a_link_error(consumer: Path, tmp_path: Path) -> None:
     stub = f"@{consumer / 'backend_kit/tritonserver.options'}"
 
     def link(function: str) -> None:

@@ -1,4 +1,4 @@
-"""Run the commands of the benches; what they measure is never asserted."""
+"""Run the commands of the benchmarks; the measured values are never asserted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
 
 
-def test_a_row_is_measured_and_put_between_the_markers_of_a_page(tmp_path: Path) -> None:
+def test_a_row_is_measured_and_put_between_a_pages_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- bench -->\nlast year\n<!-- end -->\nafter\n")
     ran = bench("version", "--rounds", "1", "--write", str(page))

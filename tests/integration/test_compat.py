@@ -138,7 +138,7 @@ def test_every_test_passes_under_sanitizers() -> None:
         passes_all_tests(work.build_folder)
 
 
-def test_nothing_of_this_machine_is_in_the_package(host: CMakeProject) -> None:
+def test_the_package_has_no_paths_of_this_machine(host: CMakeProject) -> None:
     stage = host.folder / "stage"
     texts = [path for path in stage.rglob("*") if path.suffix in {".cmake", ".h", ".hpp", ".py"}]
     assert len(texts) > 10
@@ -147,7 +147,7 @@ def test_nothing_of_this_machine_is_in_the_package(host: CMakeProject) -> None:
         assert str(COMPAT) not in path.read_text()
 
 
-def test_the_programs_for_a_mac_are_fit_for_release(mac: tuple[Arch, CMakeProject]) -> None:
+def test_the_programs_for_a_mac_pass_the_release_policy(mac: tuple[Arch, CMakeProject]) -> None:
     arch, work = mac
     stage = work.folder / "stage"
     programs = {path.stem for path in (COMPAT / "tests").glob("*_test.cpp")} | {"foreign_calls"}
@@ -184,14 +184,14 @@ def foreign_mac(mac: tuple[Arch, CMakeProject]) -> Iterator[tuple[Arch, CMakePro
         yield arch, work
 
 
-def test_a_project_for_linux_does_not_build_for_a_mac_as_it_is(tmp_path: Path) -> None:
+def test_a_project_for_linux_does_not_build_without_the_layer(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"Compatibility with CMake < 3\.5 has been removed"):
         made(project(tmp_path, FOREIGN, "arm64", foreign=True))
     with pytest.raises(BuildError, match=r"'boost/stacktrace\.hpp' file not found|'numa\.h' file not found"):
         made(project(tmp_path, FOREIGN, "arm64", foreign=True, CMAKE_POLICY_VERSION_MINIMUM="3.5"))
 
 
-def test_a_project_for_linux_becomes_fit_for_release_on_a_mac(foreign_mac: tuple[Arch, CMakeProject]) -> None:
+def test_a_project_for_linux_passes_the_release_policy(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     arch, work = foreign_mac
     stage = work.folder / "stage"
     names = {"bin/foreignserver", "bin/plain", "lib/libforeign.dylib", "backends/probe/libtriton_probe.so"}
@@ -199,7 +199,7 @@ def test_a_project_for_linux_becomes_fit_for_release_on_a_mac(foreign_mac: tuple
     audited(stage, arch)
 
 
-def test_a_plugin_has_the_name_that_triton_asks_for(foreign_mac: tuple[Arch, CMakeProject]) -> None:
+def test_a_plugin_has_the_name_that_triton_expects(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     _, work = foreign_mac
     with open_macho(work.folder / "stage/backends/probe/libtriton_probe.so") as file:
         identity = file.images[0].id
@@ -211,7 +211,7 @@ def test_a_plugin_has_the_name_that_triton_asks_for(foreign_mac: tuple[Arch, CMa
     assert list(image.rpaths) == ["@loader_path/../lib"]
 
 
-def test_only_what_the_version_scripts_name_is_exported(foreign_mac: tuple[Arch, CMakeProject]) -> None:
+def test_only_names_in_the_version_scripts_are_exported(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     _, work = foreign_mac
     stage = work.folder / "stage"
     assert exports(stage / "lib/libforeign.dylib") == {"_FOREIGN_Nodes", "_FOREIGN_Load"}
@@ -229,7 +229,7 @@ def test_the_server_calls_the_layer_and_not_signal(foreign_mac: tuple[Arch, CMak
     assert [each for each in sections if each.name in {"__mod_init_func", "__init_offsets"}]
 
 
-def test_what_a_foreign_project_installs_does_not_name_the_layer(foreign_mac: tuple[Arch, CMakeProject]) -> None:
+def test_installed_files_do_not_name_the_layer(foreign_mac: tuple[Arch, CMakeProject]) -> None:
     _, work = foreign_mac
     texts = [path.read_text() for path in (work.folder / "stage").rglob("*.cmake")]
     assert any("foreign-common" in text for text in texts)
@@ -274,15 +274,15 @@ def test_a_closed_connection_is_an_error_of_the_call(foreign_host: Path) -> None
     assert run(foreign_host, "pipe") == "1 1\n"
 
 
-def test_a_program_in_c_is_made_to_fit(foreign_host: Path) -> None:
+def test_a_program_in_c_is_adapted(foreign_host: Path) -> None:
     assert run(foreign_host.with_name("plain")) == "1\n"
 
 
-def test_a_machine_has_one_node(foreign_host: Path) -> None:
+def test_a_machine_has_one_memory_node(foreign_host: Path) -> None:
     assert run(foreign_host, "nodes") == "1\n"
 
 
-def test_a_backend_loads_and_the_reason_is_told_if_not(foreign_host: Path) -> None:
+def test_a_backend_loads_or_gives_the_reason(foreign_host: Path) -> None:
     prefix = foreign_host.parents[1]
     assert run(foreign_host, "load", prefix / "backends/probe/libtriton_probe.so") == "\n"
     missing = prefix / "backends/probe/libtriton_none.so"

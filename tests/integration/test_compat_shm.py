@@ -49,7 +49,7 @@ def keys() -> list[bytes]:
     return [key for key in found if key.strip(b"/")]
 
 
-def test_both_make_the_same_name_of_every_key(tool: Path) -> None:
+def test_both_make_the_same_name_from_every_key(tool: Path) -> None:
     every = keys()
     made = [bytes.fromhex(line) for line in run(tool, "names", given="".join(f"{key.hex()}\n" for key in every))]
     assert made == [os.fsencode(names.shm_name(os.fsdecode(key))) for key in every]
@@ -93,7 +93,7 @@ def test_region_of_the_library_is_read_and_cleaned_by_python(tool: Path, key: st
     assert run(tool, "list") == []
 
 
-def test_what_a_process_left_is_cleaned_by_the_library(tool: Path, key: str) -> None:
+def test_leftovers_of_a_process_are_cleaned_by_the_library(tool: Path, key: str) -> None:
     run(tool, "make", os.fsencode(key).hex(), "x")
     assert run(tool, "clean") == [os.fsencode(key[1:]).hex()]
     assert names.list_regions() == []

@@ -47,7 +47,7 @@ def delocate(tmp_path: Path) -> Delocate:
 
 
 def make_wheel(folder: Path, files: dict[str, Path], tag: str) -> Path:
-    """Write a wheel of the package `pkg` that holds these files."""
+    """Write a wheel of the package `pkg` with these files."""
     path = folder / f"pkg-1.0-cp312-cp312-{tag}.whl"
     info = "pkg-1.0.dist-info"
     content = {name: file.read_bytes() for name, file in files.items()}
@@ -165,7 +165,7 @@ def test_delocate_reads_the_minimum_macos(zig: Zig, delocate: Delocate, tmp_path
         (TORCH, {"torch/lib/libtorch_cpu.dylib", "functorch/.dylibs/libiomp5.dylib"}, "Metal"),
     ],
 )
-def test_delocate_lists_what_a_real_wheel_needs(
+def test_delocate_lists_the_dependencies_of_a_real_wheel(
     name: str, own: set[str], system: str, wheels: Wheels, delocate: Delocate
 ) -> None:
     listed = set(delocate.run("delocate-listdeps", "--all", wheels.path(name)).stdout.split())

@@ -1,4 +1,4 @@
-"""Check that edited text compiles for macOS and that, where the defect is one of types, the original does not."""
+"""Check that edited text compiles for macOS and that, if the defect is a type error, the original does not."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def chosen(defect: Defect) -> list[EditFile]:
 
 
 def compiles(path: Path) -> str:
-    """Return clang's messages, called as macbuild calls it for foreign code."""
+    """Return clang's messages when called as macbuild calls it for foreign code."""
     command = [sys.executable, "-m", "ziglang", "c++", "-target", "aarch64-macos.11.0", "-std=c++20", "-c"]
     command += ["-I", str(COMPAT / "shadow"), "-I", str(COMPAT / "include"), "-I", str(path.parent), "-x", "c++"]
     command += ["-include", "macbuild/compat/forced.h", str(path), "-o", str(path.with_suffix(".o"))]

@@ -41,7 +41,7 @@ class Machine:
         return self.root / "archive"
 
     def configure(self, name: str, text: str) -> None:
-        """Write the sources of apt as one file, the only one."""
+        """Write the sources of apt as its only file."""
         folder = self.root / "sources.list.d"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

@@ -101,7 +101,7 @@ def test_no_code_of_an_sdist_runs(
     assert not (tmp_path / "ran").exists()
 
 
-def test_pip_alone_would_run_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_alone_would_run_code_of_the_sdist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local_only(tmp_path, monkeypatch)
     evil_sdist(tmp_path, PROJECTS["in the sdist"], INFO.replace(">=4", ">=3"))
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "evil==1.0"]
@@ -110,7 +110,7 @@ def test_pip_alone_would_run_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("settings", ["variable", "file"])
-def test_settings_that_name_another_python_for_pip_change_nothing(
+def test_settings_that_name_another_python_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str
 ) -> None:
     local_only(tmp_path, monkeypatch)

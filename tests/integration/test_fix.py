@@ -1,4 +1,4 @@
-"""The fix of files that real compilers and real vendors made."""
+"""Test the fix of files made by real compilers and real vendors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import Wheels, Zig
 
 
 def assert_sound(stage: Path) -> None:
-    """Every Mach-O file of the stage is relocatable, closed within the stage, and signed."""
+    """Check that every Mach-O file of the stage is relocatable, closed within the stage, and signed."""
     for path in (path for path in stage.rglob("*") if path.is_file() and not path.is_symlink()):
         verify_file(path)
         with open_macho(path) as file:

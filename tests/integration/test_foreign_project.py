@@ -89,11 +89,11 @@ def build_folder(sample: Sample) -> Path:
 
 
 def objects(sample: Sample) -> dict[str, int]:
-    """Return the times of all object files."""
+    """Return the modification times of all object files."""
     return {path.name: path.stat().st_mtime_ns for path in build_folder(sample).rglob("*.o")}
 
 
-def test_package_holds_what_rules_take_from_prefix_and_sources(sample: Sample) -> None:
+def test_package_has_the_files_that_rules_take(sample: Sample) -> None:
     with tarfile.open(sample.dist / "engine-1.0-macos-arm64.tar.gz") as archive:
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
         texts = {name: archive.extractfile(f"engine-1.0-macos-arm64/{name}") for name in names}
@@ -111,7 +111,7 @@ def test_package_holds_what_rules_take_from_prefix_and_sources(sample: Sample) -
     assert {each.name for each in library.libraries} == {"@rpath/libengine.dylib", "/usr/lib/libSystem.B.dylib"}
 
 
-def test_the_sources_are_told_by_content_and_not_by_place(sample: Sample) -> None:
+def test_the_sources_are_recorded_by_content_not_by_place(sample: Sample) -> None:
     texts = {path.name: path.read_text() for path in sample.dist.glob("*.json")}
     assert set(texts) == {"manifest.json", "engine-1.0-macos-arm64.cdx.json"}
     for name, text in texts.items():
@@ -137,8 +137,8 @@ def checkouts(sample: Sample, tmp_path: Path) -> Iterator[Path]:
     assert sample.content() == dist
 
 
-def test_an_edited_file_is_the_only_one_that_is_compiled_again(sample: Sample, checkouts: Path) -> None:
-    # Other tests have built in the folder with the installed command, whose drivers are those of another macbuild.
+def test_only_an_edited_file_is_compiled_again(sample: Sample, checkouts: Path) -> None:
+    # Other tests have built in the folder with the installed command, whose drivers belong to another macbuild.
     (checkouts / "motor/motor.c").write_text((checkouts / "motor/motor.c").read_text() + "\n// Once more.\n")
     made(sample)
     before, dist = objects(sample), sample.content()

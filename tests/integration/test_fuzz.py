@@ -17,7 +17,7 @@ SECONDS = 2
 
 
 def fuzz(work: Path, target: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    # Through a shell that forks: Linux counts the peak memory of whoever starts a program as the program's own.
+    # Through a shell that forks: otherwise Linux counts the peak memory of the starting process as the program's own.
     command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "tests.fuzz", target]
     command += ["--seconds", str(SECONDS), "--work", str(work)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=600)

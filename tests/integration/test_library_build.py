@@ -30,7 +30,7 @@ def make(sample: Sample, *components: str, arch: str = "arm64") -> BuildResult:
     return result
 
 
-def test_library_and_its_user_are_built_and_audited_in_a_program(sample: Sample) -> None:
+def test_library_and_its_user_are_audited_in_a_program(sample: Sample) -> None:
     result = make(sample, "fourfold", arch="universal2")
     assert list(result.stages) == [f"fourfold-1.0-macos-{arch}/build" for arch in ("x86_64", "arm64")]
     for step, stage in result.stages.items():
@@ -43,7 +43,7 @@ def test_library_and_its_user_are_built_and_audited_in_a_program(sample: Sample)
     assert make(sample, "fourfold", arch="universal2").idle
 
 
-def test_what_did_not_change_is_not_built_again(sample: Sample) -> None:
+def test_unchanged_libraries_are_not_built_again(sample: Sample) -> None:
     make(sample, "fourfold")
     main = sample.root / "recipes/fourfold/tests/consumer/main.c"
     main.write_text(main.read_text() + "\n")
@@ -65,7 +65,7 @@ def test_the_tests_of_the_consumer_run_on_this_machine(sample: Sample, capfd: py
         run()
 
 
-def test_library_without_what_its_consumer_uses_fails_to_build(sample: Sample) -> None:
+def test_library_that_lacks_what_its_consumer_uses_fails(sample: Sample) -> None:
     main = sample.root / "recipes/twice/tests/consumer/main.c"
     main.write_text("int thrice(int);\nint main(void) { return thrice(1); }\n")
     failed = sample.make("twice", toolchain="zig").failed

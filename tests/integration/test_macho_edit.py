@@ -1,4 +1,4 @@
-"""What edits do to real files, read back with LIEF and macholib, which share no code with macbuild."""
+"""Read back edits of real files with LIEF and macholib, which share no code with macbuild."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def load_commands(path: Path) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_lief_reads_what_was_edited_in_a_file_of_zig(zig: Zig, tmp_path: Path, arch: str) -> None:
+def test_lief_reads_the_edits_of_a_zig_file(zig: Zig, tmp_path: Path, arch: str) -> None:
     liba = zig.dylib(tmp_path, "int a(void) { return 1; }", arch, name="liba")
     libb = zig.dylib(tmp_path, "int b(void) { return 2; }", arch, name="libb")
     source = "int a(void); int b(void); int f(void) { return a() + b(); }"
@@ -133,9 +133,7 @@ def test_macholib_finds_all_commands_after_many_edits(zig: Zig, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", REAL, ids=lambda name: f"{name[0]}-{Path(name[1]).name}")
-def test_removing_unused_dependencies_binds_each_symbol_to_the_same_library(
-    wheels: Wheels, tmp_path: Path, name: tuple[str, str]
-) -> None:
+def test_removing_unused_dependencies_keeps_all_bindings(wheels: Wheels, tmp_path: Path, name: tuple[str, str]) -> None:
     path = copy(wheels.file(*name), tmp_path)
     removed = unused(path)
     assert removed
@@ -180,9 +178,7 @@ def test_only_the_header_and_its_hash_change_in_a_real_file(
     assert libraries(path)[0] == "@rpath/a.dylib"
 
 
-def test_universal_files_are_read_by_lief_and_macholib_and_give_their_slices_back(
-    wheels: Wheels, tmp_path: Path
-) -> None:
+def test_universal_files_are_read_and_split_into_their_slices(wheels: Wheels, tmp_path: Path) -> None:
     paths = [wheels.file(*ONNX[arch]) for arch in ARCHS]
     output = tmp_path / "both.dylib"
     merge(paths, output)
@@ -206,7 +202,7 @@ def test_universal_files_are_read_by_lief_and_macholib_and_give_their_slices_bac
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_stripped_file_is_whole_and_unsigned(zig: Zig, tmp_path: Path, arch: str) -> None:
+def test_a_stripped_file_is_intact_and_unsigned(zig: Zig, tmp_path: Path, arch: str) -> None:
     path = zig.dylib(tmp_path, "int f(void) { return 1; }", arch)
     if arch == "x86_64":
         both = tmp_path / "both.dylib"

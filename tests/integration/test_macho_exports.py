@@ -50,7 +50,7 @@ def run(*command: str | Path) -> str:
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Return a function that compiles C++ with zig and links it as C, so without a C++ library."""
+    """Return a function that compiles C++ with zig and links it as C, without a C++ library."""
 
     def build(arch: str, source: str = SOURCE, *flags: str) -> Path:
         folder = tmp_path_factory.mktemp(arch)
@@ -66,7 +66,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 def exports_by_others(path: Path) -> list[set[str]]:
-    """Return the exports by LIEF's reading of the trie, LIEF's and LLVM's of the symbol table, and macholib's."""
+    """Return the exports according to LIEF's trie, LIEF's and LLVM's symbol table, and macholib."""
     image = parse(str(path))
     found = image.at(0)
     trie = {str(info.symbol.name) for info in found.dyld_info.exports}
@@ -77,7 +77,7 @@ def exports_by_others(path: Path) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("arch", TARGETS)
-def test_a_linked_dylib_keeps_only_what_is_asked_for_as_others_read_it(build: Build, arch: str) -> None:
+def test_other_tools_see_only_the_kept_exports_of_a_dylib(build: Build, arch: str) -> None:
     path = build(arch)
     before = path.read_bytes()
     removed = restrict_exports(path, KEEP)
@@ -119,7 +119,7 @@ def test_a_symbol_keeps_its_address_and_a_stub_its_name(build: Build, arch: str)
 
 
 @pytest.mark.parametrize("arch", TARGETS)
-def test_weak_bindings_of_what_stays_stay(build: Build, arch: str) -> None:
+def test_weak_bindings_of_kept_names_stay(build: Build, arch: str) -> None:
     path = build(arch)
 
     def bound() -> set[tuple[str, int]]:
@@ -158,7 +158,7 @@ def test_a_universal_dylib_is_restricted_in_both_slices(build: Build, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["torch-2.13.0-arm64", "torch-2.2.2-x86_64", "torch-2.2.2-arm64"])
-def test_real_dylibs_are_restricted_or_refused_with_the_reason(wheels: Wheels, tmp_path: Path, name: str) -> None:
+def test_real_dylibs_are_restricted_or_refused_with_a_reason(wheels: Wheels, tmp_path: Path, name: str) -> None:
     path = tmp_path / "libshm.dylib"
     shutil.copyfile(wheels.file(name, "torch/lib/libshm.dylib"), path)
     with open_macho(path) as file:

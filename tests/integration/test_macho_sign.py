@@ -19,7 +19,7 @@ from tests.support import machobytes
 
 SOURCE = "int answer(void) { return 42; } static char big[70000] = {1}; char *get(int i) { return big + i; }"
 
-# Wheel, member, kind of signature, who made it.
+# Wheel, member, kind of signature, tool that made it.
 SIGNED = [
     ("torch-2.13.0-arm64", "torch/lib/libc10.dylib", "linker-signed"),
     ("torch-2.13.0-arm64", "torch/lib/libtorch_global_deps.dylib", "linker-signed"),
@@ -43,7 +43,7 @@ UNSIGNED = [
 
 
 def lief_signature(path: Path) -> tuple[int, bytes]:
-    """Return code limit and bytes of the signature as LIEF reads them out."""
+    """Return code limit and bytes of the signature as read by LIEF."""
     binaries = lief.MachO.parse(str(path))
     assert binaries is not None
     binary = binaries.at(0)
@@ -70,9 +70,7 @@ def assert_pages(data: bytes, start: int, signature: bytes) -> str:
 
 
 @pytest.mark.parametrize(("wheel", "member", "kind"), SIGNED)
-def test_real_signatures_are_accepted_and_an_independent_calculation_agrees(
-    wheels: Wheels, wheel: str, member: str, kind: str
-) -> None:
+def test_real_signatures_are_valid_and_recalculated_alike(wheels: Wheels, wheel: str, member: str, kind: str) -> None:
     path = wheels.file(wheel, member)
     (facts,) = verify_file(path)
     start, signature = lief_signature(path)
@@ -82,7 +80,7 @@ def test_real_signatures_are_accepted_and_an_independent_calculation_agrees(
 
 
 @pytest.mark.parametrize(("wheel", "member", "kind"), AD_HOC)
-def test_signing_again_gives_the_code_directory_that_apples_tools_made(
+def test_signing_again_gives_the_code_directory_of_apples_tools(
     wheels: Wheels, tmp_path: Path, wheel: str, member: str, kind: str
 ) -> None:
     path = wheels.file(wheel, member)
@@ -98,7 +96,7 @@ def test_signing_again_gives_the_code_directory_that_apples_tools_made(
 
 
 @pytest.mark.parametrize(("wheel", "member", "kind"), [each for each in SIGNED if each[2] == "adhoc"])
-def test_identifier_is_derived_as_apples_codesign_derived_it(
+def test_identifier_is_the_one_of_apples_codesign(
     wheels: Wheels, tmp_path: Path, wheel: str, member: str, kind: str
 ) -> None:
     path = wheels.file(wheel, member)
@@ -120,9 +118,7 @@ def test_identity_signature_becomes_ad_hoc(wheels: Wheels, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("wheel", "member"), UNSIGNED)
-def test_unsigned_real_files_are_signed_and_nothing_else_changes(
-    wheels: Wheels, tmp_path: Path, wheel: str, member: str
-) -> None:
+def test_signing_real_files_changes_nothing_else(wheels: Wheels, tmp_path: Path, wheel: str, member: str) -> None:
     path = wheels.file(wheel, member)
     output = tmp_path / path.name
     with pytest.raises(SignatureError, match="not signed"):
@@ -164,7 +160,7 @@ def test_largest_file_is_verified_and_its_first_bad_page_found(wheels: Wheels, t
 
 
 @pytest.mark.parametrize("arch", ["arm64", "x86_64"])
-def test_file_of_zigs_linker_gets_the_same_code_directory_again(zig: Zig, tmp_path: Path, arch: str) -> None:
+def test_file_of_zigs_linker_gets_the_same_code_directory(zig: Zig, tmp_path: Path, arch: str) -> None:
     path = zig.dylib(tmp_path, SOURCE, arch)
     with open_macho(path) as macho:
         before = read_signature(macho.images[0])
@@ -182,7 +178,7 @@ def test_file_of_zigs_linker_gets_the_same_code_directory_again(zig: Zig, tmp_pa
         assert output.read_bytes() == path.read_bytes()
 
 
-def test_zig_file_stripped_of_its_signature_is_signed_to_the_same_pages(zig: Zig, tmp_path: Path) -> None:
+def test_stripped_zig_file_gets_the_same_page_hashes(zig: Zig, tmp_path: Path) -> None:
     path = zig.dylib(tmp_path, SOURCE)
     (before,) = verify_file(path)
     sign_private(path, SignOptions(preserve=False, identifier=before.identifier, flags=0x20002))
@@ -191,7 +187,7 @@ def test_zig_file_stripped_of_its_signature_is_signed_to_the_same_pages(zig: Zig
     assert facts.page_size == 4096
 
 
-def test_refresh_after_an_edit_gives_what_signing_again_gives(wheels: Wheels, tmp_path: Path) -> None:
+def test_refresh_after_an_edit_equals_signing_again(wheels: Wheels, tmp_path: Path) -> None:
     path, again = tmp_path / "a.dylib", tmp_path / "b.dylib"
     shutil.copyfile(wheels.file("torch-2.13.0-arm64", "torch/lib/libtorch_python.dylib"), path)
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:

@@ -78,7 +78,7 @@ def write_stub_of(path: Path, output: Path) -> Stub:
 
 
 @pytest.mark.parametrize("arch", TARGETS)
-def test_a_stub_links_as_its_dylib_does(tmp_path: Path, arch: str) -> None:
+def test_a_stub_links_like_its_dylib(tmp_path: Path, arch: str) -> None:
     runtime = cxx(tmp_path, arch)
     done = link(tmp_path, arch, "liblib.dylib", compile_cpp(tmp_path, arch, "lib", LIBRARY), runtime)
     assert done.returncode == 0, done.stderr
@@ -110,7 +110,7 @@ def test_a_symbol_that_the_stub_lacks_fails_the_link_by_name(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", WHEELS)
-def test_the_stubs_of_libtorch_are_read_as_they_were_written(wheels: Wheels, name: str) -> None:
+def test_the_stubs_of_libtorch_survive_a_round_trip(wheels: Wheels, name: str) -> None:
     for library in LIBRARIES:
         path = wheels.file(name, f"torch/lib/{library}.dylib")
         with open_macho(path) as file:
@@ -122,9 +122,7 @@ def test_the_stubs_of_libtorch_are_read_as_they_were_written(wheels: Wheels, nam
 
 
 @pytest.mark.parametrize("name", ["torch-2.13.0-arm64", "torch-2.2.2-x86_64"])
-def test_a_backend_links_with_the_stubs_of_libtorch_and_is_checked_against_the_real_one(
-    wheels: Wheels, tmp_path: Path, name: str
-) -> None:
+def test_a_backend_links_with_stubs_and_is_checked_with_libtorch(wheels: Wheels, tmp_path: Path, name: str) -> None:
     arch = name.rpartition("-")[2]
     for library in LIBRARIES:
         write_stub_of(wheels.file(name, f"torch/lib/{library}.dylib"), tmp_path / f"{library}.tbd")
@@ -154,7 +152,7 @@ def test_a_backend_links_with_the_stubs_of_libtorch_and_is_checked_against_the_r
     assert finding.message == "@rpath/libtorch_cpu.dylib does not export __ZN2at15get_num_threadsEv"
 
 
-def test_the_stub_that_zig_carries_is_read_and_provides_for_dylibs_of_zig(zig: Zig, tmp_path: Path) -> None:
+def test_zigs_own_stub_is_read_and_provides_for_zigs_dylibs(zig: Zig, tmp_path: Path) -> None:
     package = importlib.util.find_spec("ziglang")
     assert package is not None
     assert package.origin is not None

@@ -1,4 +1,4 @@
-"""Run the main job as people start it: with an installed command and real signals."""
+"""Run the main job as users start it: with an installed command and real signals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clean_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of programs of a new environment into which a built wheel was installed."""
+    """Return the folder of programs of a new environment with the installed wheel."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
     subprocess.run(pip, check=True, capture_output=True)

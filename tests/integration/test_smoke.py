@@ -82,7 +82,7 @@ def test_the_server_of_the_wheel_runs_and_ends_with_0(server: Server) -> None:
     assert "Started HTTPService" in server.log.read_text(encoding="utf-8")
 
 
-def test_two_servers_run_at_once_on_ports_of_their_own(tree: Path, tmp_path: Path) -> None:
+def test_two_servers_run_at_once_on_their_own_ports(tree: Path, tmp_path: Path) -> None:
     def other(name: str) -> Server:
         (tmp_path / name).mkdir()
         return Server(tree, tmp_path / name, tmp_path / name, log=tmp_path / f"{name}.log")
@@ -139,7 +139,7 @@ def test_with_explicit_control_a_bad_model_does_not_matter(tree: Path, tmp_path:
         assert server.ready()
 
 
-def test_an_unknown_argument_is_an_error_with_the_servers_words(tree: Path, tmp_path: Path) -> None:
+def test_an_unknown_argument_is_an_error_with_the_servers_message(tree: Path, tmp_path: Path) -> None:
     server = Server(tree, tmp_path, tmp_path, log=tmp_path / "log", arguments=["--no-such-option=1"])
     with pytest.raises(ToolError, match="no-such-option"), server:
         pass
@@ -157,7 +157,7 @@ def test_crash_is_an_error_even_if_the_block_failed_first(server: Server) -> Non
     assert isinstance(caught.value.__cause__, ConnectionRefusedError)
 
 
-def test_an_error_of_the_block_stays_what_it_is(server: Server) -> None:
+def test_an_error_of_the_block_is_not_replaced(server: Server) -> None:
     with pytest.raises(ZeroDivisionError), server:
         raise ZeroDivisionError
     assert server.exit_code == 0
@@ -169,7 +169,7 @@ def test_a_server_that_does_not_end_is_killed(server: Server, monkeypatch: pytes
         os.kill(server.pid, signal.SIGSTOP)
 
 
-def test_ports_that_were_taken_meanwhile_are_chosen_anew(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ports_taken_meanwhile_are_chosen_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     free = smoke._free_ports
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Test zig as the compiler for macOS: build for real and read back the results."""
+"""Test zig as the compiler for macOS: build real code and read back the results."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_dylib_depends_only_on_system_cxx_library(stage: Path, arch: Arch) -> No
         assert found.header_room >= 0x1000
 
 
-def test_no_second_cxx_library_is_inside(stage: Path) -> None:
+def test_stage_contains_no_second_cxx_library(stage: Path) -> None:
     names = exports(stage / "lib" / "libsample.dylib")
     assert {"_sample", "_other"} <= names
     assert not any(name.startswith(("__Zn", "__Zd", "__ZT", "__ZNSt")) for name in names)
@@ -93,7 +93,7 @@ def test_version_script_decides_what_a_module_exports(stage: Path) -> None:
         assert found.id.name == "@rpath/libplug.so"
 
 
-def test_what_was_signed_at_the_link_has_a_valid_signature(stage: Path, arch: Arch) -> None:
+def test_signatures_made_at_the_link_are_valid(stage: Path, arch: Arch) -> None:
     if arch == "arm64":
         for path in (stage / "lib" / "libplug.so", stage / "lib" / "libsample.dylib"):
             verify_file(path)
@@ -122,7 +122,7 @@ def test_cmake_knows_compiler_and_target(arch: Arch, tmp_path: Path) -> None:
     assert Path(found.cache["CMAKE_OSX_SYSROOT"]).is_relative_to(tmp_path)
 
 
-def test_nothing_is_asked_about_the_machine(arch: Arch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_depends_on_this_machine(arch: Arch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spies = tmp_path / "spies"
     spies.mkdir()
     for name in ("brew", "sw_vers", "xcode-select", "xcrun", "xcodebuild"):
@@ -155,7 +155,7 @@ def test_frameworks_are_found_and_linked_by_their_stubs(arch: Arch, tmp_path: Pa
     assert "/usr/lib/libobjc.A.dylib" in names
 
 
-def test_framework_without_evidence_is_an_error_with_the_way_out(zig_cc: Prepared, tmp_path: Path) -> None:
+def test_framework_without_evidence_is_an_error_with_a_hint(zig_cc: Prepared, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("int a(void) { return 1; }\n")
     done = run(zig_cc.c, "-shared", "a.c", "-o", "liba.dylib", "-framework", "Nothing", cwd=tmp_path)
     assert done.returncode == 1
@@ -166,7 +166,7 @@ def test_framework_without_evidence_is_an_error_with_the_way_out(zig_cc: Prepare
 
 def test_undefined_symbol_error_names_the_first_macos_with_it(tmp_path: Path) -> None:
     cc = prepare(tmp_path / "tools", "x86_64")
-    # std::to_chars(char*, char*, double), which libc++ has since macOS 13.3.
+    # std::to_chars(char*, char*, double), available in libc++ since macOS 13.3.
     text = 'char *late(char *, char *, double) __asm__("__ZNSt3__18to_charsEPcS0_d");\n'
     text += "int nowhere(void);\nchar *g(char *b) { nowhere(); return late(b, b, 1.5); }\n"
     (tmp_path / "a.cpp").write_text(text)
@@ -178,7 +178,7 @@ def test_undefined_symbol_error_names_the_first_macos_with_it(tmp_path: Path) ->
     assert "__Z7nowherev: no library of macOS is known to have it" in done.stderr
 
 
-def test_only_pythons_symbols_are_left_to_be_found_at_run_time(zig_cc: Prepared, tmp_path: Path) -> None:
+def test_only_pythons_symbols_may_be_resolved_at_run_time(zig_cc: Prepared, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text(
         "int PyLong_Check2(void); extern int _Py_Flag; int stray(void);\n"
         '__attribute__((visibility("default"))) int run(void) { return PyLong_Check2() + _Py_Flag; }\n'
@@ -206,7 +206,7 @@ def test_libcxx_symbol_newer_than_target_is_a_compiler_error(tmp_path: Path) -> 
     assert "unavailable: introduced in macOS 13.3" in done.stderr
 
 
-def test_compiling_says_nothing_of_its_own(zig_cc: Prepared, tmp_path: Path) -> None:
+def test_compiling_adds_no_output(zig_cc: Prepared, tmp_path: Path) -> None:
     (tmp_path / "a.cpp").write_text("#include <string>\nstd::string f() { return {}; }\n")
     done = run(zig_cc.cxx, "-std=c++20", "-Wall", "-Wextra", "-Wno-gcc-only", "-c", "a.cpp", "-o", "a.o", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -243,7 +243,7 @@ def test_export_list_is_enforced_through_a_response_file(zig_cc: Prepared, tmp_p
     assert exports(tmp_path / "liba.dylib") == {"_b"}
 
 
-def test_dylib_that_exports_nothing_is_linked_though_zig_crashes(zig_cc: Prepared, tmp_path: Path) -> None:
+def test_dylib_without_exports_is_linked_although_zig_crashes(zig_cc: Prepared, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("int a(void) { return 1; }\n")
     assert run(zig_cc.c, "-fvisibility=hidden", "-c", "a.c", "-o", "a.o", cwd=tmp_path).returncode == 0
     done = run(zig_cc.c, "-shared", "-install_name", "@rpath/a", "a.o", "-o", "liba.dylib", cwd=tmp_path)
@@ -251,7 +251,7 @@ def test_dylib_that_exports_nothing_is_linked_though_zig_crashes(zig_cc: Prepare
     assert "_a" not in exports(tmp_path / "liba.dylib")
 
 
-def test_debug_information_only_when_asked_for(zig_cc: Prepared, tmp_path: Path) -> None:
+def test_debug_information_exists_only_if_requested(zig_cc: Prepared, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("int a(int x) { return x << 31; }\n")
     sections = {}
     for flags in ("-O0", "-g", "-fsanitize=undefined"):
@@ -263,7 +263,7 @@ def test_debug_information_only_when_asked_for(zig_cc: Prepared, tmp_path: Path)
     assert b"ubsan" in sections["-fsanitize=undefined"]
 
 
-def test_the_folder_further_in_gives_its_name(tmp_path: Path) -> None:
+def test_nested_folder_gives_its_name(tmp_path: Path) -> None:
     inner = tmp_path / "outer" / "inner"
     inner.mkdir(parents=True)
     (inner / "a.c").write_text("const char *f(void) { return __FILE__; }\n")
@@ -283,7 +283,7 @@ def prepare_cache() -> Path:
     return zig_cache()
 
 
-def test_many_at_once_warm_up_once(tmp_path: Path) -> None:
+def test_parallel_preparations_warm_up_once(tmp_path: Path) -> None:
     events: list[Event] = []
     toolchain = find_toolchain("zig", Target("arm64", "12.0"), os.environ)
 
@@ -300,7 +300,7 @@ def test_many_at_once_warm_up_once(tmp_path: Path) -> None:
     assert len(events) == 1
 
 
-def test_identity_tells_compiler_target_and_data() -> None:
+def test_identity_has_compiler_target_and_data() -> None:
     one = find_toolchain("zig", Target("arm64", "14.0"), os.environ).identity
     two = find_toolchain("zig", Target("arm64", "13.0"), os.environ).identity
     assert one.startswith("zig 0.")
@@ -312,7 +312,7 @@ def test_cmake_check_finds_target_functions_not_header_only_ones(arch: Arch, tmp
     prepared = prepare(tmp_path / "tools", arch)
     source = tmp_path / "checks"
     source.mkdir()
-    # zig's headers are those of macOS 27, which brought pipe2; kqueue is old.
+    # zig's headers are those of macOS 27, which introduced pipe2; kqueue is old.
     (source / "CMakeLists.txt").write_text("""\
 cmake_minimum_required(VERSION 3.28)
 project(checks LANGUAGES C)
@@ -340,7 +340,7 @@ def test_unguarded_function_newer_than_target_is_an_error(zig_cc: Prepared, tmp_
         assert ("'pipe2' is only available on macOS 27" in done.stderr) == bool(status)
 
 
-def test_float_limits_exist_whatever_header_comes_first(zig_cc: Prepared, tmp_path: Path) -> None:
+def test_float_limits_exist_in_any_order_of_headers(zig_cc: Prepared, tmp_path: Path) -> None:
     for first in ("cmath", "mutex", "locale", "math.h"):
         text = f"#include <{first}>\n#include <cmath>\n#include <float.h>\n"
         text += "static_assert(DBL_MAX > FLT_MAX && INFINITY > FLT_EPSILON);\n"

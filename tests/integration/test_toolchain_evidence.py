@@ -1,4 +1,4 @@
-"""Compare the evidence with real wheels, as LIEF reads them, and link with the stubs."""
+"""Compare the evidence with real wheels as read by LIEF, and link with the stubs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TARGETS = [("arm64", "14.0"), ("x86_64", "11.0")]
 CXX = "/usr/lib/libc++.1.dylib"
 N_WEAK_REF = 0x40
 
-# What a backend uses of C++, in short: streams, threads, files, exceptions, memory, containers.
+# A typical backend's use of C++: streams, threads, files, exceptions, memory, containers.
 TYPICAL = """
 #include <atomic>
 #include <charconv>
@@ -132,7 +132,7 @@ def link(objects: Path, output: Path, arch: str, deployment: str, *stubs: Path) 
 
 
 def strong_imports_by_lief(path: Path) -> Iterator[tuple[str, str]]:
-    """Return library and name of the undefined symbols that LIEF finds, except weak ones."""
+    """Return library and name of the undefined symbols according to LIEF, except weak ones."""
     parsed: Any = lief.MachO.parse(str(path))
     binary, kinds = parsed.at(0), lief.MachO.LoadCommand.TYPE
     libraries = [library for library in binary.libraries if library.command != kinds.ID_DYLIB]
@@ -145,7 +145,7 @@ def strong_imports_by_lief(path: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("wheel", "member"), LIBRARIES)
-def test_strong_imports_are_those_that_lief_reads(wheels: Wheels, wheel: str, member: str) -> None:
+def test_strong_imports_agree_with_lief(wheels: Wheels, wheel: str, member: str) -> None:
     path = wheels.file(wheel, member)
     with open_macho(path) as macho:
         (image,) = macho.images
@@ -174,7 +174,7 @@ def test_every_strong_import_has_evidence_at_its_minimum_macos(wheels: Wheels, w
     assert judged > 300
 
 
-def test_collecting_a_wheel_again_teaches_nothing(wheels: Wheels, tmp_path: Path) -> None:
+def test_collecting_a_wheel_again_adds_nothing(wheels: Wheels, tmp_path: Path) -> None:
     folder = tmp_path / "evidence"
     path = wheels.path("onnxruntime-1.23.2-arm64")
     first = collect([path], folder, [CXX])
@@ -217,7 +217,7 @@ def test_a_symbol_without_evidence_is_a_link_error_that_names_it(tmp_path: Path,
 
 
 @pytest.mark.parametrize("arch", ["arm64", "x86_64"])
-def test_the_compiler_refuses_what_the_deployment_target_has_not(tmp_path: Path, arch: str) -> None:
+def test_the_compiler_refuses_functions_newer_than_the_target(tmp_path: Path, arch: str) -> None:
     _, compiled = compile_cxx(NEW, tmp_path, arch, "11.0", *ANNOTATED)
     assert compiled.returncode != 0
     assert "'to_chars' is unavailable: introduced in macOS 13.3" in compiled.stderr

@@ -84,7 +84,7 @@ def test_pip_installs_it_for_a_mac_according_to_its_record(wheel: Path, stage: P
         ("manylinux_2_28_x86_64", False),
     ],
 )
-def test_pip_finds_it_only_for_macs_that_it_runs_on(wheel: Path, tmp_path: Path, platform: str, *, fits: bool) -> None:
+def test_pip_finds_it_only_for_supported_macs(wheel: Path, tmp_path: Path, platform: str, *, fits: bool) -> None:
     options = ("--no-deps", "--no-index", "--find-links", wheel.parent, "--only-binary=:all:", "--platform", platform)
     for python in ("3.10", "3.14"):
         done = pip("download", *options, "--python-version", python, "-d", tmp_path, NAME, check=False)
@@ -92,8 +92,8 @@ def test_pip_finds_it_only_for_macs_that_it_runs_on(wheel: Path, tmp_path: Path,
     assert [path.name for path in tmp_path.iterdir()] == ([wheel.name] if fits else [])
 
 
-def test_pip_chooses_the_torch_that_it_was_linked_with(wheel: Path, wheels: Wheels, tmp_path: Path) -> None:
-    # Without its own needs, because pip evaluates torch's markers for the machine that it runs on.
+def test_pip_chooses_the_linked_version_of_torch(wheel: Path, wheels: Wheels, tmp_path: Path) -> None:
+    # Without torch's own dependencies, because pip evaluates their markers for the machine that it runs on.
     report = tmp_path / "report.json"
     folders = [wheels.path(f"torch-{name}").parent for name in ("2.13.0-arm64", "2.2.2-arm64", "2.2.2-x86_64")]
     options = ["--no-deps", "--no-index", "--only-binary=:all:", "--platform", "macosx_14_0_arm64", "--dry-run"]
@@ -118,7 +118,7 @@ def test_delocate_and_the_audit_find_nothing_wrong(wheel: Path, tmp_path: Path) 
     assert (report.archs, report.minimum_macos) == (("arm64",), "14.0")
 
 
-def test_zip_tools_of_others_accept_it(wheel: Path, stage: Path, tmp_path: Path) -> None:
+def test_other_zip_tools_accept_it(wheel: Path, stage: Path, tmp_path: Path) -> None:
     assert (
         subprocess.run(
             [sys.executable, "-m", "zipfile", "-t", wheel], check=True, capture_output=True, text=True
@@ -129,7 +129,7 @@ def test_zip_tools_of_others_accept_it(wheel: Path, stage: Path, tmp_path: Path)
     assert (tmp_path / LIBRARY).read_bytes() == (stage / LIBRARY).read_bytes()
 
 
-def test_project_makes_the_same_metadata_by_pip_wheel(stage: Path, wheel: Path, tmp_path: Path) -> None:
+def test_pip_wheel_makes_the_same_metadata(stage: Path, wheel: Path, tmp_path: Path) -> None:
     project = make_project(tmp_path / "tiny")
     options = ("--no-deps", "--no-build-isolation", "--no-index", "-C", f"cmake.define.MACBUILD_STAGE={stage}")
     pip("wheel", *options, "-w", tmp_path / "plain", project)
@@ -157,7 +157,7 @@ def test_every_interpreter_setting_gives_the_same_bytes(wheel: Path, stage: Path
         assert (output / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def test_other_targets_get_other_names_and_nothing_else(wheel: Path, stage: Path, tmp_path: Path) -> None:
+def test_another_target_changes_the_name_of_the_wheel(wheel: Path, stage: Path, tmp_path: Path) -> None:
     project = make_project(tmp_path / "tiny")
     assert make_wheel(project, stage, tmp_path, target=TARGET).read_bytes() == wheel.read_bytes()
     universal = make_wheel(project, stage, tmp_path, target=Target("universal2", "14.0"))
@@ -176,7 +176,7 @@ def test_other_targets_get_other_names_and_nothing_else(wheel: Path, stage: Path
         (PYPROJECT, CMAKELISTS.replace("install(", "#"), "was not put into the wheel"),
     ],
 )
-def test_project_that_makes_no_or_another_wheel_is_named(
+def test_project_that_makes_no_or_another_wheel_is_an_error(
     stage: Path, tmp_path: Path, pyproject: str, cmakelists: str, reason: str
 ) -> None:
     project = make_project(tmp_path / "project", pyproject, cmakelists)

@@ -1,4 +1,4 @@
-"""Trees of small signed dylibs, and their audit, for the tests of its rules."""
+"""Make trees of small signed dylibs and audit them, for the tests of the rules."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def one(root: Path, rule: str, policy: str = "release") -> Finding:
 
 
 def with_imports(data: bytes, imports: Sequence[tuple[str, int, bool]]) -> bytes:
-    """Add chained fixups with these imports behind an unsigned image."""
+    """Append chained fixups with these imports to an unsigned image."""
     names, table = b"\0", b""
     for name, ordinal, weak in imports:
         table += struct.pack("<I", ordinal & 0xFF | weak << 8 | len(names) << 9)

@@ -45,7 +45,7 @@ _hooked: list[bool] = []  # An audit hook stays for the life of the process.
 
 @contextmanager
 def counting(root: Path) -> Iterator[Counts]:
-    """Count what happens to the files below a folder inside the block."""
+    """Count opens and parses of the files below a folder inside the block."""
     if not _hooked:
         sys.addaudithook(_hook)
         _hooked.append(True)

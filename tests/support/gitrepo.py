@@ -21,7 +21,7 @@ class Repository:
         self.git("config", "uploadpack.allowFilter", str(partial).lower())
 
     def git(self, *arguments: str) -> str:
-        """Run git in the repository and return what it wrote."""
+        """Run git in the repository and return its output."""
         environment = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "PATH": os.environ["PATH"]}
         who = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
         return subprocess.check_output(["git", *who, *arguments], cwd=self.path, env=environment, text=True).strip()

@@ -1,7 +1,7 @@
-"""Tiny projects for tests.
+"""Make tiny projects for tests.
 
-`twice` is a library that is compiled from a source archive, `fourfold` is built with it. `engine` is a project that is
-not ours, in a checkout, which reads the sources of two others.
+`twice` is a library that is compiled from a source archive, and `fourfold` is built with it. `engine` is a foreign
+project in a checkout, which reads the sources of two others.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _add(sample: Sample, name: str, result: int, source: str, include: str, **fa
 
 
 _REPOSITORY = "https://github.com/example/{name}.git"
-# Foreign projects as upstream writes them: for Linux, for old versions of CMake, by repositories of the same owner.
+# Foreign projects in upstream's style: for Linux, for old versions of CMake, with repositories of the same owner.
 _FOREIGN = {
     "shelf": {
         "CMakeLists.txt": """\
@@ -189,7 +189,7 @@ ENGINE = {
 
 
 def with_engine(root: Path) -> Sample:
-    """Return the libraries, and beside them the foreign project with the sources that it reads; see `own`."""
+    """Return the libraries and, beside them, the foreign project with the sources that it reads; see `own`."""
     sample = libraries(root)
     for name in ("shelf", "motor", "engine"):
         sample.recipes[name] = {

@@ -33,7 +33,7 @@ def _segment(name: bytes, vmaddr: int, vmsize: int, fileoff: int, filesize: int,
 
 
 def _trie(exports: Sequence[str]) -> bytes:
-    """Write an export trie whose root has one edge per name; every symbol lies at address 0x10."""
+    """Write an export trie whose root has one edge per name; every symbol is at address 0x10."""
     if not exports:
         return b""
     size = 2 + sum(len(name) + 2 for name in exports)
@@ -41,7 +41,7 @@ def _trie(exports: Sequence[str]) -> bytes:
     out = bytearray([0, len(exports)])
     for index, name in enumerate(exports):
         child = size + index * len(node)
-        assert child < 0x80, "this writer keeps to one-byte offsets"
+        assert child < 0x80, "this writer supports only one-byte offsets"
         out += name.encode() + b"\0" + bytes([child])
     return bytes(out) + node * len(exports)
 

@@ -1,4 +1,4 @@
-"""Build hand-made results of runs, for the tests of the report."""
+"""Make results of runs by hand, for the tests of the report."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def event(name: str, started: float, seconds: float, status: Status = "built", d
 
 
 def records(count: int) -> list[FileRecord]:
-    """Return the shape of LibTorch: one giant, some libraries, thousands of headers, a link."""
+    """Return the shape of LibTorch: one huge file, some libraries, thousands of headers, a link."""
     files = [FileRecord(path=f"include/ATen/ops/op_{index}.h", size=2000 + index % 900) for index in range(count)]
     files += [
         FileRecord(path=f"include/torch/csrc/part{index % 9}/{index}.h", size=4000) for index in range(count // 8)
@@ -134,7 +134,7 @@ def artifact(name: str, component: str) -> ArtifactPlan:
 def made(
     folder: Path, name: str, row: ArtifactEntry, state: PublishState = "built", seconds: float = 16.7
 ) -> PublishedArtifact:
-    """Return an artifact whose entry lies in a folder, as in the store."""
+    """Return an artifact whose entry is in a folder, as in the store."""
     result = folder / name
     result.mkdir(parents=True, exist_ok=True)
     (result / "entry.json").write_bytes(msgspec.json.encode(row))
@@ -143,7 +143,7 @@ def made(
 
 
 def successful(folder: Path, count: int = 10_000) -> tuple[BuildResult, list[StepFinished]]:
-    """Return a run like that of LibTorch and ONNX Runtime, with hostile names in it."""
+    """Return a run like one of LibTorch and ONNX Runtime, with hostile names in it."""
     one, two = "libtorch-2.13.0-macos-arm64", "onnxruntime-1.30.0-macos-arm64"
     plan = Plan(chain(one) | chain(two), (artifact(one, "libtorch"), artifact(two, "onnxruntime")))
     steps = [event(f"{one}/fetch", 100.0, 1.0, "failed")]

@@ -1,4 +1,4 @@
-"""A complete tiny project for tests: recipes, lock, sources with small dylibs; a whole run takes milliseconds."""
+"""Make a complete tiny project for tests: recipes, lock, sources with small dylibs; a run takes milliseconds."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def tarball(files: Mapping[str, bytes | str]) -> bytes:
 
 
 def files(name: str, arch: str, *, dylibs: Sequence[str] = machobytes.SYSTEM, salt: bytes = b"") -> dict[str, bytes]:
-    """Return what a source of one architecture holds."""
+    """Return the contents of a source of one architecture."""
     dylib = machobytes.dylib(arch, id=f"/build/lib{name}.dylib", dylibs=dylibs, text=b"\xc0\x03\x5f\xd6" * 16 + salt)
     return {f"lib/lib{name}.dylib": dylib, f"include/{name}.h": b"int f(void);\n", "LICENSE": b"Do as you like.\n"}
 
 
 @dataclass
 class Sample:
-    """A project in a folder of its own."""
+    """A project in its own folder."""
 
     root: Path
     recipes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class Sample:
         return build(self.project(**settings), components, self.events.append)
 
     def copy(self, root: Path) -> Sample:
-        """Return the same project, with all that was made, in another folder."""
+        """Return the same project, with all its results, in another folder."""
         shutil.copytree(self.root, root, symlinks=True)
         return Sample(root, copy.deepcopy(self.recipes))
 
@@ -178,7 +178,7 @@ class Sample:
 
 
 def tree(root: Path) -> dict[str, tuple[int, int]]:
-    """Return inode and time of all files below a folder, which tells whether anything was written."""
+    """Return inode and time of all files below a folder, which show whether anything was written."""
     return {
         path.relative_to(root).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
         for path in root.rglob("*")

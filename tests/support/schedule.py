@@ -6,8 +6,8 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 __all__ = ["ALONE", "FIRST", "TOGETHER", "Schedule", "rank"]
 
-# Modules that run longest, and those that fill the store for others, start first: a worker that ends with one of them
-# leaves the other without work. What is not named comes after them, integration tests before unit tests.
+# Modules that run longest, and those that fill the store for others, start first: if a worker ended with one of them,
+# the others would be idle. Other modules come after them, integration tests before unit tests.
 FIRST = (
     "tests/e2e/test_artifacts.py",
     "tests/integration/upstream/test_whole_way.py",
@@ -24,7 +24,7 @@ FIRST = (
 # Modules below this folder share build folders and servers, so one worker runs them all.
 TOGETHER = "tests/integration/upstream/"
 # Long tests that share no costly fixture: each is handed out alone. Other modules are handed out as a whole, so that
-# their fixtures are made once.
+# their fixtures are set up once.
 ALONE = frozenset(
     {
         "tests/e2e/test_docs.py",
@@ -38,7 +38,7 @@ ALONE = frozenset(
 
 
 def rank(nodeid: str) -> tuple[int, int]:
-    """Return where a test stands in the order of the run; tests that rank alike keep the order of collection."""
+    """Return the position of a test in the run; tests of equal rank stay in the order of collection."""
     module = nodeid.partition("::")[0]
     place = FIRST.index(module) if module in FIRST else len(FIRST)
     return place, int(module.startswith("tests/unit/"))

@@ -1,4 +1,4 @@
-"""Signed dylibs for tests, and a reader of their signatures that uses no code of macbuild."""
+"""Make signed dylibs for tests, and read their signatures without macbuild's code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from macbuild.macho.pages import hash_pages
 from macbuild.macho.sign import SignOptions, sign_bytes
 from tests.support import machobytes
 
-# What ld64.lld 14 writes for `int answer(void) { return 42; }`, with
+# The output of ld64.lld 14 for `int answer(void) { return 42; }`, with
 # -dylib -arch arm64 -platform_version macos 11.0 11.0 -install_name @rpath/libanswer.dylib
 LLVM_DYLIB = zlib.decompress(
     base64.b64decode(
@@ -43,7 +43,7 @@ def image_of(data: bytes | bytearray) -> Image:
 
 
 def signature_place(data: bytes | bytearray) -> tuple[int, int]:
-    """Find offset and size of the signature of a thin image, with no code of macbuild."""
+    """Find offset and size of the signature of a thin image, without macbuild's code."""
     position = 32
     for _ in range(struct.unpack_from("<I", data, 16)[0]):
         cmd, length, start, size = struct.unpack_from("<4I", data, position)
@@ -54,7 +54,7 @@ def signature_place(data: bytes | bytearray) -> tuple[int, int]:
 
 
 def blobs(data: bytes | bytearray) -> dict[int, bytes]:
-    """Read the blobs of the signature of a thin image by slot, with no code of macbuild."""
+    """Read the blobs of the signature of a thin image by slot, without macbuild's code."""
     start, _ = signature_place(data)
     found = {}
     for index in range(struct.unpack_from(">I", data, start + 8)[0]):
@@ -65,7 +65,7 @@ def blobs(data: bytes | bytearray) -> dict[int, bytes]:
 
 
 def directory(data: bytes, slot: int = 0) -> dict[str, int]:
-    """Read the fields of a code directory, with no code of macbuild."""
+    """Read the fields of a code directory, without macbuild's code."""
     names = "magic length version flags hashes ident specials pages limit hash_size hash_type platform shift spare2 "
     names += "scatter team spare3 limit64 base exec_limit exec_flags"
     blob = blobs(data)[slot]
@@ -75,7 +75,7 @@ def directory(data: bytes, slot: int = 0) -> dict[str, int]:
 
 
 def assert_hashes(data: bytes, slot: int = 0) -> None:
-    """Compute all page hashes and special slots of a code directory again, with no code of macbuild."""
+    """Recompute all page hashes and special slots of a code directory, without macbuild's code."""
     found = blobs(data)
     fields = directory(data, slot)
     algorithm, size = {1: (hashlib.sha1, 20), 2: (hashlib.sha256, 32)}[fields["hash_type"]]

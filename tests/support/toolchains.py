@@ -1,4 +1,4 @@
-"""A small C and C++ project, and zig made ready for it; build folders that outlive a run of the tests."""
+"""Provide a small C and C++ project, zig prepared for it, and build folders that outlive a run of the tests."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ SHOWN int sample(int x) {
 def kept_folder(name: str) -> Iterator[Path]:
     """Yield a build folder that outlives a run, so that the next one compiles only what has changed.
 
-    It is another one for another checkout and for other compilers. One process has it at a time.
+    Other checkouts and compilers have other folders. One process uses it at a time.
 
     Parameters
     ----------
     name
-        What is built in it.
+        Name of the build.
     """
     compilers = [find_toolchain("host", None, os.environ).identity, *map(str, find_zig())]
     place = cache_folder() / "kept" / f"{name}-{digest([str(Path(__file__).parents[2]), *compilers])[:12]}"
@@ -87,7 +87,7 @@ def write_sample(folder: Path) -> Path:
 
 
 def prepare(folder: Path, arch: Arch | None, source: Path | None = None, *, foreign: bool = False) -> Prepared:
-    """Return zig for an architecture, or the host's compiler, ready in a folder; its cache outlives the tests."""
+    """Return zig for an architecture, or the host's compiler, prepared in a folder; its cache outlives the tests."""
     target = Target(arch, DEPLOYMENT[arch]) if arch else None
     paths = {str(folder / "build"): "build"} | ({str(source): "source"} if source else {})
     context = PrepareContext(zig_cache(), paths, foreign=foreign)

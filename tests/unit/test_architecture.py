@@ -1,4 +1,4 @@
-"""The map of the source tree is what the tree is, and the text of docs and docstrings is plain English."""
+"""Test that the map of the source tree is right, and that docs and docstrings are in plain English."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODULES = ROOT / "docs/reference/modules.md"
 PACKAGE = ROOT / "macbuild"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "bench").rglob("*.py")])
-# Phrases that are not English as a technical writer writes it, with what to write.
+# Phrases that a technical writer would not use, with replacements.
 PHRASES = {
     r"\bmend(s|ed|ing)?\b": "fix",
     r"\b(to|can|could|cannot|not) be had\b": "available",
@@ -46,7 +46,7 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def phrases(text: str) -> list[str]:
-    """Return the phrases of the table that a text has, each with what to write."""
+    """Return the phrases of the table that a text contains, each with its replacement."""
     return [
         f"{found[0]!r}: write {better!r}"
         for pattern, better in PHRASES.items()
@@ -54,7 +54,7 @@ def phrases(text: str) -> list[str]:
     ]
 
 
-def test_map_names_every_package_and_module_at_the_top() -> None:
+def test_map_names_every_top_level_package_and_module() -> None:
     tree = MAP.read_text("utf-8").partition("```")[2].partition("```")[0]
     top = {entry for entry in PACKAGE.iterdir() if not entry.name.startswith("_")}
     folders = {f"{entry.name}/" for entry in top if (entry / "__init__.py").is_file()}
@@ -64,7 +64,7 @@ def test_map_names_every_package_and_module_at_the_top() -> None:
     assert set(re.findall(r"\b\w+\.py\b", inside)) - {"checkout.py"} == files
 
 
-def test_map_lists_the_layers_that_import_linter_holds() -> None:
+def test_map_lists_the_layers_that_import_linter_enforces() -> None:
     config = msgspec.toml.decode((ROOT / "pyproject.toml").read_text("utf-8"))
     (contract, *_) = config["tool"]["importlinter"]["contracts"]
     layers = [layer.split(" | ") for layer in contract["layers"] if layer != "__main__"]

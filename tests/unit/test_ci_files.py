@@ -20,7 +20,7 @@ from tests.fuzz import TARGETS
 
 CI = Path(__file__).parents[2] / "ci"
 ROOT = CI.parent
-# Those that make artifacts and check them, and all.
+# Files that build and check artifacts, and all files.
 MAKING = ("release.yml", "upstream.yml")
 WORKFLOWS = (*MAKING, "nightly.yml")
 ACTIONS = {"./ci": "action.yml", "./ci/verify": "verify/action.yml"}
@@ -61,8 +61,8 @@ def test_shellcheck_finds_nothing_in_the_scripts(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_scripts_take_values_from_the_environment_only(name: str) -> None:
-    """An expression inside a script would let anybody who names a branch run a command."""
+def test_scripts_take_values_only_from_the_environment(name: str) -> None:
+    """Check that no script has an expression, with which anybody who names a branch could run a command."""
     assert not [step["run"] for step in steps(name) if "${{" in step.get("run", "")]
 
 
@@ -90,7 +90,7 @@ def test_scripts_name_only_files_that_exist(name: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-def test_artifacts_are_made_for_an_architecture() -> None:
+def test_artifacts_are_built_for_an_architecture() -> None:
     for name in MAKING:
         made = [step["with"] for step in steps(name) if step.get("uses") == "./ci" and "make" not in step["with"]]
         assert made
@@ -125,7 +125,7 @@ def test_upstream_workflow_checks_the_edits_before_it_builds() -> None:
     assert (jobs["build"]["needs"], jobs["serve"]["needs"]) == ("edits", "build")
 
 
-def test_policy_for_universal2_exempts_what_the_recipes_exempt() -> None:
+def test_policy_for_universal2_has_the_exemptions_of_the_recipes() -> None:
     wanted = []
     for name in ("prebuilt/libtorch", "backends/pytorch", "backends/onnxruntime_backend"):
         path = ROOT / "recipes" / name / "recipe.toml"

@@ -65,14 +65,14 @@ def test_unknown_keys_and_wrong_types_in_a_file_name_file_and_key(tmp_path: Path
             load(tmp_path, text)
 
 
-def test_unknown_variables_are_errors_with_the_nearest(tmp_path: Path) -> None:
+def test_unknown_variables_are_errors_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, MACBUILD_ARHC="arm64")
     assert (caught.value.where, caught.value.hint) == ("MACBUILD_ARHC", "did you mean 'MACBUILD_ARCH'?")
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("yes", True), ("OFF", False), ("0", False)])
-def test_booleans_in_variables(tmp_path: Path, text: str, value: bool) -> None:
+def test_variables_accept_booleans_in_every_form(tmp_path: Path, text: str, value: bool) -> None:
     assert load(tmp_path, "offline = true", MACBUILD_OFFLINE=text).offline is value
 
 

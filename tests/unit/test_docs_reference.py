@@ -1,4 +1,4 @@
-"""The documentation says what the code says: generated pages, schemas, links."""
+"""Test that the documentation agrees with the code: generated pages, schemas, links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 @pytest.fixture
 def generate() -> ModuleType:
-    """The script docs/generate.py as a module of its own for each test."""
+    """Load the script docs/generate.py as a separate module for each test."""
     spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs/generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -44,12 +44,12 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that GitHub makes of the headings of a page."""
+    """Return the anchors that GitHub makes from the headings of a page."""
     titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_generated_pages_are_what_the_code_says(generate: ModuleType) -> None:
+def test_generated_pages_are_up_to_date(generate: ModuleType) -> None:
     assert generate.drift() == [], "run: python docs/generate.py"
 
 
@@ -75,7 +75,7 @@ def test_check_fails_on_a_missing_and_on_a_changed_page(
     page.write_text(page.read_text("utf-8").replace("MACBUILD_JOBS", "MACBUILD_JOB"), "utf-8")
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
-    assert capsys.readouterr().err.startswith("docs/reference/settings.md is not what the code says")
+    assert capsys.readouterr().err.startswith("docs/reference/settings.md is out of date")
 
 
 def test_pages_name_every_setting_and_every_rule() -> None:
@@ -86,7 +86,7 @@ def test_pages_name_every_setting_and_every_rule() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+def test_links_lead_to_existing_files_and_headings(page: Path) -> None:
     for link in LINK.findall(prose(page)):
         if link.startswith(("https://", "http://")):
             continue
@@ -113,7 +113,7 @@ def test_published_lock_schema_rejects_a_short_hash() -> None:
         jsonschema.validate(lock, schema("lock.schema.json"))
 
 
-def test_published_schema_of_the_settings_knows_each_setting() -> None:
+def test_published_settings_schema_has_each_setting() -> None:
     definition = schema("settings.schema.json")["$defs"]["Settings"]
     assert set(definition["properties"]) == {entry.name for entry in settings_table()}
     with pytest.raises(jsonschema.ValidationError, match="colour"):

@@ -211,7 +211,7 @@ def test_walk_sorts_names_and_does_not_follow_links(tmp_path: Path) -> None:
 
 
 def test_walk_sorts_names_by_their_bytes(tmp_path: Path) -> None:
-    # As text, U+1F600 comes after the lone surrogate that stands for the byte 0xFF.
+    # As text, U+1F600 comes after the lone surrogate that represents the byte 0xFF.
     for name in (b"\xff", "\U0001f600".encode()):
         (tmp_path / os.fsdecode(name)).touch()
     assert [os.fsencode(entry.path) for entry in walk(tmp_path)] == ["\U0001f600".encode(), b"\xff"]

@@ -1,4 +1,4 @@
-"""Check the order in which tests are handed out."""
+"""Test the order in which tests are handed out."""
 
 from __future__ import annotations
 

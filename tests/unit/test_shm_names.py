@@ -38,7 +38,7 @@ names = load()
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return where the records of this test are."""
+    """Return the folder for the records of this test."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path / f"macbuild-shm-{os.geteuid()}"
 
@@ -61,7 +61,7 @@ def key() -> str:
         ("a/b", "/tsm-yfgn3qbt6zfz32ua5jtvz4uaua"),
     ],
 )
-def test_name_for_a_key(given_key: str, name: str) -> None:
+def test_a_key_has_the_expected_name(given_key: str, name: str) -> None:
     assert names.shm_name(given_key) == name
 
 
@@ -106,7 +106,7 @@ def test_region_is_listed_by_its_key_until_unlink(folder: Path, key: str) -> Non
     assert not list(folder.glob("*.region"))
 
 
-def test_name_that_means_another_key_is_not_a_region(folder: Path, key: str) -> None:
+def test_name_of_another_key_is_not_a_region(folder: Path, key: str) -> None:
     block = names.SharedMemory(key, create=True, size=10)
     try:
         (record,) = folder.glob("*.region")
@@ -147,7 +147,7 @@ def left_by_a_crash(folder: Path, key: str) -> Iterator[str]:
     """Yield the key of a region whose process was killed."""
     program = (
         "import importlib.util, multiprocessing.resource_tracker as t, os, signal, sys\n"
-        "t.register = lambda *a: None\n"  # it would clean up, which a crash of the whole session does not
+        "t.register = lambda *a: None\n"  # it would clean up, unlike a crash of the whole session
         f"spec = importlib.util.spec_from_file_location('triton_shm_names', {str(SOURCE)!r})\n"
         "module = importlib.util.module_from_spec(spec); sys.modules[spec.name] = module\n"
         "spec.loader.exec_module(module)\n"

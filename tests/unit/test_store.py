@@ -202,7 +202,7 @@ def test_a_key_is_locked_by_one_run_at_a_time(store: Store) -> None:
     assert order == ["first", "other"]
 
 
-def test_waiting_for_a_lock_ends_when_told(store: Store) -> None:
+def test_waiting_for_a_lock_can_be_stopped(store: Store) -> None:
     with store.locked(KEY), store.locked(KEY, lambda: True):
         pass
 
@@ -238,7 +238,7 @@ def test_meta_has_the_size_without_itself(store: Store) -> None:
     assert tree_size(store.path(KEY)) > 5
 
 
-def test_facts_are_for_the_code_that_found_them(store: Store) -> None:
+def test_facts_are_used_only_by_the_code_that_found_them(store: Store) -> None:
     facts = store.facts("one")
     assert facts.get("key") is None
     facts.put("key", b"value")
@@ -248,7 +248,7 @@ def test_facts_are_for_the_code_that_found_them(store: Store) -> None:
     assert len(list((store.root / "facts").iterdir())) == 1
 
 
-def test_facts_that_cannot_be_kept_are_not_an_error(tmp_path: Path) -> None:
+def test_facts_that_cannot_be_stored_are_not_an_error(tmp_path: Path) -> None:
     facts = Store(tmp_path / "none").facts("code")
     facts.put("key", b"value")
     assert facts.get("key") is None

@@ -19,7 +19,7 @@ from macbuild.target import (
 )
 
 
-def test_versions_pack_and_format_both_ways() -> None:
+def test_versions_are_packed_and_formatted() -> None:
     for text in ("11.0", "10.13.6", "255.255.255"):
         assert format_version(pack_version(text)) == text
     assert pack_version("14") == 14 << 16
@@ -36,21 +36,21 @@ def test_trailing_zeros_are_ignored() -> None:
     assert parse_version("0.0") == (0,)
 
 
-def test_architectures_have_other_names_too() -> None:
+def test_architectures_have_aliases() -> None:
     assert [parse_arch(text) for text in ("aarch64", "AMD64", "universal")] == ["arm64", "x86_64", "universal2"]
     with pytest.raises(UsageError) as caught:
         parse_arch("ppc")
     assert caught.value.hint == "choose from arm64, x86_64, universal2"
 
 
-def test_deployment_targets() -> None:
+def test_deployment_targets_are_parsed_and_checked() -> None:
     assert [parse_deployment(text) for text in ("14", "10.9", "10.13.6")] == ["14.0", "10.9", "10.13.6"]
     for text in ("", "9.0", "sonoma", "14.", "1400"):
         with pytest.raises(ConfigError):
             parse_deployment(text)
 
 
-def test_a_target_names_itself_and_its_slices() -> None:
+def test_a_target_has_a_name_and_slices() -> None:
     assert str(Target("arm64", "14.0")) == "macos-arm64-14.0"
     assert Target("universal2", "11.0").slices == ("x86_64", "arm64")
 

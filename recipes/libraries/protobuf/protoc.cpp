@@ -1,4 +1,4 @@
-// protoc with the languages that are generated in this project's builds. Others are available as plugins.
+// protoc with the languages that this project's builds generate. Others are available as plugins.
 #include "google/protobuf/compiler/command_line_interface.h"
 #include "google/protobuf/compiler/cpp/generator.h"
 #include "google/protobuf/compiler/python/generator.h"

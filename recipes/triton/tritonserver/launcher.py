@@ -1,4 +1,4 @@
-"""The command `tritonserver` of the wheel: becomes the server that lies beside this file."""
+"""Run the command `tritonserver` of the wheel: replace this process with the server beside this file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def main() -> None:
     """Execute the server with the arguments of this process.
 
-    It takes the place of this process, so that signals, exit code and standard streams are its own. Its default folders
+    The server replaces this process, so that signals, exit code and standard streams are its own. Its default folders
     for backends, repository agents and caches are those beside it.
     """
     program = Path(__file__).resolve().parent / "bin" / "tritonserver"

@@ -1,4 +1,4 @@
-// A server that handles signals as if a handler were a function like any other.
+// A server that handles signals as if a handler were an ordinary function.
 #include <csignal>
 #include <condition_variable>
 #include <iostream>
@@ -37,7 +37,7 @@ int Serve()
   signal(SIGTERM, Exit);
   std::unique_lock<std::mutex> lock(mu);
   std::cout << "ready" << std::endl;
-  // The handler wants the lock that is held here.
+  // The handler needs the lock that is held here.
   raise(SIGTERM);
   cv.wait(lock, [] { return exiting; });
   std::cout << "drained" << std::endl;
@@ -70,7 +70,7 @@ int main(int argc, char** argv)
     std::cout << FOREIGN_Nodes() << std::endl;
   if (part == "load")
     std::cout << FOREIGN_Load(argv[2]) << std::endl;
-#ifdef MACBUILD_COMPAT_FORCED_H  // As an edit has it.
+#ifdef MACBUILD_COMPAT_FORCED_H  // As in an edit.
   if (part == "folder")
     std::cout << macbuild_compat_directory("/opt/tritonserver/backends") << std::endl;
 #endif

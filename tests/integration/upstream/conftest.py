@@ -1,4 +1,4 @@
-"""Build the synthetic upstream once for a session; for this machine without optimization."""
+"""Build the synthetic upstream once per session, without optimization for this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.integration.upstream.running import World
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile what runs on this machine without optimization."""
+    """Compile programs for this machine without optimization."""
     for variable, compiler in quick_compilers().items():
         monkeypatch.setenv(variable, compiler)
 

@@ -1,7 +1,7 @@
 """Build the synthetic upstream with macbuild, then repeat single steps of it with one thing left out.
 
-A step is repeated as CMake recorded it, with other paths in it: a copy of the sources that lacks an edit, a copy of the
-compat layer that lacks a header, a compiler whose driver lacks a row. So nothing that was built is touched.
+A step is repeated as CMake recorded it, with other paths: a copy of the sources that lacks an edit, a copy of the
+compat layer that lacks a header, a compiler whose driver lacks a row. So the original build stays untouched.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MakePlan: TypeAlias = Callable[[Mapping[str, MacbuildError]], Plan]
 
 ROOT = Path(__file__).parents[3]
 REPOS = Path(__file__).parent / "repos"
-# Of backends that macbuild has no recipes for, because ours stand in for them.
+# Backends that macbuild has no recipes for, because ours replace them.
 RECIPES = Path(__file__).parent / "recipes"
 # Components, and the folders of their repositories.
 FOLDERS = {
@@ -59,12 +59,12 @@ MADE_HERE = ("core", "identity_backend", "tritonserver")
 
 
 def sources() -> list[str]:
-    """Return the repositories as macbuild's `--source` takes them."""
+    """Return the repositories in the form of macbuild's `--source`."""
     return [f"{component}={REPOS / folder}" for component, folder in FOLDERS.items()]
 
 
 def edits(component: str, without: Iterable[str] = ()) -> list[EditFile]:
-    """Return the edits of a component without those of some names."""
+    """Return the edits of a component except those with some names."""
     folder = ROOT / "patches" / component
     files = load_edits(folder) if folder.is_dir() else []
     return [
@@ -80,7 +80,7 @@ def _project(arch: Arch | None) -> Project:
 def built(arch: Arch | None) -> dict[str, Kept]:
     """Build core, server and backends, for a Mac or this machine; return the folders, by component.
 
-    What they are built with comes from the store. They themselves are built by macbuild's own build step, which has
+    Their dependencies come from the store. The components themselves are built by macbuild's own build step, which has
     nothing to compile in a folder that `macbuild build` has left.
     """
     project = _project(arch)
@@ -95,14 +95,14 @@ def built(arch: Arch | None) -> dict[str, Kept]:
 
 
 def vendors_built() -> dict[str, Kept]:
-    """Build for a Mac the backends of upstream that ours stand in for, by recipes that only these tests have."""
+    """Build for a Mac the backends of upstream that ours replace, with recipes that only these tests have."""
     project = _project("arm64")
     recipes = load_recipes(RECIPES)
     folders = {name: REPOS / name for name in recipes}
 
     def make_plan(lost: Mapping[str, MacbuildError]) -> Plan:
         planner = project.planner(lost)
-        # One of them has the name of a backend of ours.
+        # One of them has the name of one of our backends.
         ours = planner.recipes
         places = {name: (recipes if name in recipes else ours).folder(name) for name in {**ours, **recipes}}
         both = Recipes(ours.root, places, {**ours, **recipes})
@@ -157,27 +157,27 @@ class Result:
     output: Path
 
     def made(self) -> Path:
-        """Return what it made; it must have."""
+        """Return the output of the step, which must have succeeded."""
         assert self.code == 0, self.text
         return self.output
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A component's build folder, as macbuild keeps it.
+    """A component's kept build folder.
 
     Parameters
     ----------
     component
-        Its name.
+        Name of the component.
     folder
-        Has `build/`, `source/` and `toolchain/`.
+        Folder with `build/`, `source/` and `toolchain/`.
     stage
-        What was made of it.
+        The component's stage.
     variants
-        Where variants of it go. The same paths in each run, so that ccache knows them.
+        Folder for variants. The paths are the same in each run, so that ccache recognizes them.
     changes
-        Texts in recorded commands, and what stands there instead.
+        Texts in recorded commands, and their replacements.
     """
 
     component: str
@@ -199,14 +199,14 @@ class Kept:
         """Return a file of the component's edited source."""
         return (self.folder / "source" / self.component / path).read_text()
 
-    # What is left out.
+    # Leaving things out.
 
     def with_change(self, old: str | Path, new: str | Path) -> Kept:
-        """Return it with a path of recorded commands replaced."""
+        """Return the build with a path of recorded commands replaced."""
         return replace(self, changes=(*self.changes, (str(old), str(new))))
 
     def without_edits(self, *names: str, component: str = "") -> Kept:
-        """Return it with a source that lacks edits; `component` is whose, its own if not given."""
+        """Return the build with a source that lacks edits, of the given component or its own."""
         component = component or self.component
         folder = self._fresh("-".join(("edit", *names))) / component
         shutil.copytree(REPOS / FOLDERS.get(component, component), folder)
@@ -214,7 +214,7 @@ class Kept:
         return self.with_change(self.folder / "source" / component, folder)
 
     def without_compat(self, *names: str) -> Kept:
-        """Return it with a compat layer that lacks files."""
+        """Return the build with a compat layer that lacks files."""
         prefix = Path(self.cached("CMAKE_PROJECT_INCLUDE")).parents[3]
         folder = self._fresh("-".join(("compat", *(Path(name).stem for name in names))))
         shutil.copytree(prefix, folder, dirs_exist_ok=True)
@@ -223,18 +223,18 @@ class Kept:
         return self.with_change(prefix, folder)
 
     def without_rows(self, *flags: str, foreign: bool = True, quiet: bool = True, accept: bool = False) -> Kept:
-        """Return it with a driver that lacks rows of the table.
+        """Return the build with a driver that lacks rows of the table.
 
         Parameters
         ----------
         flags
-            Whose rows.
+            Flags of these rows.
         foreign
             Whether there are rows for projects that are not ours.
         quiet
-            Whether the compiler keeps silent about warnings that it does not know.
+            Whether the compiler ignores warnings that it does not know.
         accept
-            Whether the linker gets these flags as they are. It refuses what has no row.
+            Whether the linker gets these flags unchanged. It refuses flags without a row.
         """
         data = json.loads((self.folder / "toolchain/bin/driver.json").read_bytes())
         del data["path"]
@@ -257,7 +257,7 @@ class Kept:
         return self.with_change(self.folder / "toolchain/bin", folder / "bin")
 
     def without_driver(self) -> Kept:
-        """Return it with the bare compiler, which gets all flags as they are."""
+        """Return the build with the bare compiler, which gets all flags unchanged."""
         data = json.loads((self.folder / "toolchain/bin/driver.json").read_bytes())
         folder = self._fresh("bare")
         for name, words in (("cc", data["link"]), ("c++", [data["link_cxx"][0], "c++", *data["link_cxx"][2:]])):
@@ -276,7 +276,7 @@ class Kept:
         folder.mkdir(parents=True)
         return folder
 
-    # What is repeated.
+    # Repeating steps.
 
     def compile(self, source: str) -> Result:
         """Compile one file of the component, or of another one as `<component>/<path>`."""
@@ -296,9 +296,9 @@ class Kept:
         target
             Its name.
         objects
-            Other objects, by how the names end of those in whose place they are linked.
+            Other objects, each by the end of the name of the object that it replaces.
         configured
-            The folder whose call of the linker is made, with what was compiled in the component's own.
+            The folder whose linker call is repeated, with the objects compiled in the component's own.
         """
         listed = subprocess.run(
             [find_ninja(), "-C", configured or self.build_folder, "-t", "commands", target],
@@ -344,7 +344,7 @@ class Kept:
         raise AssertionError(f"{name} is not in the cache")
 
     def configure(self, *arguments: str) -> Result:
-        """Configure again with the same cache and what was learnt of the compilers, in a folder of its own."""
+        """Configure again with the same cache and compiler checks, in a separate folder."""
         folder = self._fresh("configured")
         changed = replace(self, changes=(*self.changes, (str(self.build_folder), str(folder))))
         learnt = [path for end in ("cmake", "bin") for path in self.build_folder.glob(f"CMakeFiles/*/CMake*.{end}")]
@@ -363,7 +363,7 @@ class Kept:
         return Result(done.returncode, " ".join(done.stdout.split()), folder)
 
     def install(self, *arguments: str) -> Result:
-        """Configure again, and install what was built of the component itself below a prefix of its own."""
+        """Configure again, and install the component's own build below a separate prefix."""
         prefix = self._fresh("installed")
         folder = self.configure(f"-DCMAKE_INSTALL_PREFIX={prefix}", *arguments).made()
         for library in self.build_folder.glob("libtriton_*.so"):
@@ -381,6 +381,6 @@ class Kept:
 
 
 def _words(command: str) -> list[str]:
-    """Return the words of a command as the shell reads it."""
+    """Return the words of a command as parsed by the shell."""
     done = subprocess.run(["sh", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True)
     return done.stdout.split("\0")[:-1]

@@ -1,4 +1,4 @@
-"""Give the tests of the synthetic upstream what was built, and servers on this machine."""
+"""Give the tests of the synthetic upstream the builds, and servers on this machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PLUGINS = (
     "repoagents/checksum/libtritonrepoagent_checksum",
     "models/model/batchstrategy",
 )
-# Registers a region by a key, as a client does that runs where the server runs.
+# Registers a region by a key, like a client on the machine of the server.
 _CLIENT = """\
 import sys
 import numpy, tritonclient.http, tritonclient.utils.shared_memory as memory
@@ -67,7 +67,7 @@ def free_port() -> int:
 
 @dataclass
 class World:
-    """Everything that was built, each part when a test first asks for it.
+    """All builds, each made when a test first asks for it.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class World:
 
     @cached_property
     def core_without_library_edits(self) -> Path:
-        """The server's library that looks for the names with .so only."""
+        """The server's library that searches only for names with .so."""
         core = self.host["core"].without_edits(*_LIBRARY_EDITS)
         objects = {f"/{Path(source).name}.o": core.compile(source).made() for source in set(_LIBRARY_EDITS.values())}
         return core.link("triton-core", objects).made()
@@ -118,7 +118,7 @@ class World:
     def run(
         self, command: Sequence[str | Path], *, fails: bool = False, environ: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program that ends as expected; return what it says."""
+        """Run a program that ends as expected; return its output."""
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ, check=False
         )
@@ -140,7 +140,7 @@ class World:
         return tree
 
     def plugins(self, name: str, suffix: str, core: Path | None = None) -> Path:
-        """Return a tree with a plug-in of each kind, named as core asks but for one, and with another core."""
+        """Return a tree with another core and a plug-in of each kind, of which one has another suffix."""
         tree = self.copied()
         if core is not None:
             shutil.copy2(core, tree / "lib/libtritonserver.so")
@@ -172,7 +172,7 @@ class World:
 
     @contextmanager
     def serving(self, tree: Path, *arguments: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
-        """Start a server; yield the process, its HTTP port and the file with what it says. It is ready or has ended."""
+        """Start a server; yield the process, its HTTP port and the file with its output. It is ready or has ended."""
         if not arguments:
             arguments = ("--model-repository", tree / "models", "--cache-config", "local,size=1")
         port, log = free_port(), self.fresh("server") / "log"
@@ -199,19 +199,19 @@ class World:
             process.wait()
 
     def log(self, tree: Path, *arguments: str | Path) -> str:
-        """Start a server, stop it when it is ready, and return what it said."""
+        """Start a server, stop it when it is ready, and return its output."""
         with self.serving(tree, *arguments) as (process, _, log):
             process.send_signal(signal.SIGTERM)
             process.wait(_PATIENCE)
             return log.read_text()
 
     def start(self, tree: Path, *arguments: str | Path) -> str:
-        """Start a server and stop it; return what it said if it did not become ready."""
+        """Start a server and stop it; return its output if it did not become ready."""
         with self.serving(tree, *arguments) as (process, _, log):
             return "" if process.poll() is None else log.read_text()
 
     def register(self, tree: Path, key: str) -> str:
-        """Register a region of shared memory at a server, and return the error if there is one."""
+        """Register a region of shared memory with a server, and return the error if there is one."""
         helper = ROOT / "recipes/libraries/macbuild_compat/python"
         with self.serving(tree, "--model-repository", self.repository()) as (_, port, _):
             return self.run([sys.executable, "-c", _CLIENT, helper, str(port), key]).stdout

@@ -33,7 +33,7 @@ PROOFS: dict[str, Proof] = {}
 
 
 def proof(what: str) -> Callable[[Proof], Proof]:
-    """Register the proof of a blocker, under the text that it has in blockers.toml."""
+    """Register the proof of a blocker, under its text in blockers.toml."""
 
     def register(function: Proof) -> Proof:
         PROOFS[what] = function
@@ -91,7 +91,7 @@ def libraries(path: Path) -> set[str]:
 
 
 def fails(kept: Kept, source: str, *complaints: str) -> None:
-    """Check that a file compiles, and fails to compile without what was removed."""
+    """Check that a file compiles, and fails to compile without the removed parts."""
     result = kept.compile(source)
     assert result.code != 0, f"{source} compiles"
     for complaint in complaints:
@@ -135,7 +135,7 @@ def thread_number(world: World) -> None:
         "src/dynamic_batch_scheduler.cc",
         "src/sequence_batch_scheduler/sequence_batch_scheduler.cc",
     ):
-        # zig has no such header; in an SDK of Apple's SYS_gettid is another call, and syscall is deprecated.
+        # zig has no such header; in Apple's SDK SYS_gettid is another call, and syscall is deprecated.
         fails(lacking, source, "'sys/syscall.h' file not found")
         assert {b"_macbuild_compat_syscall", b"_macbuild_compat_setpriority"} < names(core.compile(source).made())
 
@@ -158,7 +158,7 @@ def plugin_names(world: World) -> None:
     assert (identity.stage / "backends/identity/libtriton_identity.so").is_file()
     bare = identity.configure("-DCMAKE_PROJECT_INCLUDE=").made()
     assert "libtriton_identity.dylib" in (bare / "build.ninja").read_text()
-    # Core finds them by these names only.
+    # Core finds them only by these names.
     core = world.core_without_library_edits
     for file in PLUGINS:
         assert world.start(world.plugins(file, ".so", core)) == ""
@@ -264,7 +264,7 @@ def directories(world: World) -> None:
 def upstream_tests(world: World) -> None:
     server = world.mac["tritonserver"]
     folder = server.without_edits("no-tests").configure().made()
-    # What runs after the link is a program for another machine.
+    # The command after the link runs a program for another machine.
     built = world.run([find_ninja(), "-C", folder, "data_compressor_test"], fails=True, environ=server.environ())
     assert re.search(r"Exec format error|cannot execute", built.stdout)
     core = world.mac["core"].without_edits("no-tests").configure().made()
@@ -359,7 +359,7 @@ def colon(world: World) -> None:
 def region_files(world: World) -> None:
     python = world.mac["python_backend"]
     source = "src/shm_manager.cc"
-    # With a folder of its own Boost has the function in line; ours is asked for by name.
+    # With its own folder Boost has an inline function; ours is called by name.
     own = '-DBOOST_INTERPROCESS_SHARED_DIR_PATH="/tmp/boost_interprocess"'
     bare = python.with_change("-Dtriton_python_backend_EXPORTS", own).compile(source).made()
     assert not any("get_shared_dir" in name for name in lacking(bare))
@@ -373,7 +373,7 @@ def shared_memory(world: World) -> None:
     calls = ("shm_open", "mmap", "munmap")
     assert {f"_macbuild_compat_{call}".encode() for call in calls} < names(mac.compile(source).made())
     assert {f"_{call}".encode() for call in calls} < names(mac.without_compat(header).compile(source).made())
-    # The client's helper makes the region by a name that Darwin takes. A server that asks for the key has none.
+    # The client's helper makes the region under a name that Darwin accepts. A server that uses the key finds none.
     key = "/a key that is longer than the thirty-one bytes of Darwin"
     assert world.register(world.tree, key) == ""
     made = world.host["tritonserver"].without_compat(header).compile(source).made()
@@ -412,7 +412,8 @@ def elf_libraries(world: World) -> None:
     refused = lacking.install()
     assert refused.code != 0
     assert re.search(r'file INSTALL cannot find "[^"]*/lib/libc10\.so"', refused.text)
-    # Somebody may have libraries of these names. What is one on a Mac is none to patchelf, if there is one at all.
+    # The machine may have libraries of these names. Those for a Mac are none to patchelf, if there is a patchelf at
+    # all.
     folder = world.fresh("elf")
     for name in re.findall(r'"(lib\w+\.so)"', pytorch.text_of("CMakeLists.txt")):
         shutil.copyfile(pytorch.stage / "backends/pytorch/libtriton_pytorch.so", folder / name)
@@ -426,14 +427,14 @@ def elf_libraries(world: World) -> None:
 @proof("pytorch_backend: --no-as-needed")
 def needed(world: World) -> None:
     pytorch, target = world.vendors["pytorch_backend"], "triton-pytorch-backend"
-    # A flag of GNU's linker, which Apple's refuses. The driver accepts no flag without a row.
+    # A flag of GNU's linker that Apple's refuses. The driver accepts no flag without a row.
     refused = pytorch.without_rows("--no-as-needed").link(target)
     assert refused.code != 0
     assert "the linker flag --no-as-needed is not known" in refused.text
     whole = pytorch.link(target)
     assert "--no-as-needed left out: libraries without a used symbol are always left out" in whole.text
     assert "@rpath/libtorch.dylib" not in libraries(whole.made())
-    # zig's keeps what it is linked with, although no symbol of libtorch is used.
+    # zig's linker keeps libtorch, although none of its symbols is used.
     handed_on = pytorch.without_rows("--no-as-needed", accept=True).link(target).made()
     assert "@rpath/libtorch.dylib" in libraries(handed_on)
 
@@ -453,7 +454,7 @@ def libtorch_alone(world: World) -> None:
 @proof("all: weak C++ symbols coalesce across images")
 def weak_symbols(world: World) -> None:
     core = world.mac["core"]
-    # Compiled as upstream's flags say, and with the linker, which takes a script in one word and does nothing with it.
+    # Compiled with upstream's visibility; the linker accepts a script in one word and ignores it.
     visible = core.with_change("-fvisibility=hidden", "-fvisibility=default")
     visible = visible.with_change("-fvisibility-inlines-hidden", "-fvisibility=default")
     objects = {"/server.cc.o": visible.compile("src/server.cc").made()}
@@ -462,7 +463,7 @@ def weak_symbols(world: World) -> None:
     assert weak_exports(core.link("triton-core", objects).made()) == set()
 
 
-def test_everything_together_is_built_for_a_mac(world: World) -> None:
+def test_everything_together_builds_for_a_mac(world: World) -> None:
     made = {
         "core": {"lib/libtritonserver.dylib"},
         "tritonserver": {"bin/tritonserver"},
@@ -476,7 +477,7 @@ def test_everything_together_is_built_for_a_mac(world: World) -> None:
         assert all((components[component].stage / file).is_file() for file in files)
 
 
-def test_all_edits_are_in_what_is_built(world: World) -> None:
+def test_all_edits_are_in_the_build(world: World) -> None:
     for kept in (*world.mac.values(), *world.vendors.values()):
         for tree in sorted((kept.folder / "source").iterdir()):
             states = {report.state for report in check_edits(tree, edits(tree.name), "macos")}

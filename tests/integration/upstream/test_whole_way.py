@@ -45,7 +45,7 @@ BESIDE = ("backends/onnxruntime/", "backends/pytorch/")
 
 
 def sources(repositories: Path) -> list[str]:
-    """Return the flags that make repositories the sources of upstream's components."""
+    """Return the flags that use repositories as the sources of upstream's components."""
     return [f"--source={component}={repositories / name}" for component, name in REPOSITORIES.items()]
 
 
@@ -86,7 +86,7 @@ def made(request: pytest.FixtureRequest, macbuild: Macbuild, tmp_path_factory: p
 
 @pytest.fixture(scope="module")
 def unpacked(made: Artifacts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Yield the tarball as GNU tar unpacks it."""
+    """Yield the tarball as unpacked by GNU tar."""
     folder = tmp_path_factory.mktemp("unpacked")
     subprocess.run(["tar", "-C", str(folder), "-xzf", str(made.tarball)], check=True)
     (top,) = folder.iterdir()
@@ -95,7 +95,7 @@ def unpacked(made: Artifacts, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def machos(folder: Path) -> dict[str, lief.MachO.Binary]:
-    """Return the Mach-O files below a folder, as LIEF sees them, by path."""
+    """Return the Mach-O files below a folder as read by LIEF, by path."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and lief.is_macho(str(path)):
@@ -175,7 +175,7 @@ def test_both_artifacts_pass_the_release_policy(macbuild: Macbuild, made: Artifa
         macbuild("audit", str(artifact), "--policy", "release")
 
 
-def test_no_file_knows_where_it_was_built(unpacked: Path) -> None:
+def test_no_file_contains_its_build_path(unpacked: Path) -> None:
     places = [str(place).encode() for place in (cache_folder(), ROOT, Path.home())]
     for path in unpacked.rglob("*"):
         if path.is_file():
@@ -229,7 +229,7 @@ def test_a_second_run_has_nothing_to_do(macbuild: Macbuild, made: Artifacts) -> 
 def test_other_folders_without_network_give_the_same_bytes(
     macbuild: Macbuild, made: Artifacts, tmp_path: Path, component: str
 ) -> None:
-    """Build in a network namespace without a route, with only the results that upstream is built with."""
+    """Build in a network namespace without a route, with only the results that upstream depends on."""
     shutil.copytree(REPOS, tmp_path / "repos")
     plan = json.loads(macbuild("plan", component, "--arch", made.arch, *SYNTHETIC, "--json").stdout)
     steps = [step for step in plan["steps"] if not step["id"].startswith(tuple(REPOSITORIES))]
@@ -274,7 +274,7 @@ def test_both_architectures_become_one(macbuild: Macbuild, tmp_path: Path) -> No
         assert {binary.header.cpu_type.name for binary in found} == {"ARM64", "X86_64"}, name
 
 
-def test_options_change_what_is_built(macbuild: Macbuild) -> None:
+def test_options_change_the_build(macbuild: Macbuild) -> None:
     def definitions(*flags: str) -> dict[str, str]:
         plan = json.loads(macbuild("plan", "tritonserver", "--arch", "arm64", *SYNTHETIC, *flags, "--json").stdout)
         return {step["id"]: step["key"] for step in plan["steps"]}

@@ -20,7 +20,7 @@ EXTERNAL = '\nparameters.external = ["@rpath/libbig.dylib"]\n'
 
 
 class Kept:
-    """A memory that a test can look into."""
+    """A memory that a test can inspect."""
 
     def __init__(self) -> None:
         self.entries: dict[str, bytes] = {}
@@ -41,7 +41,7 @@ def offset(number: int) -> bytes:
 
 
 def big(names: Sequence[str] = NAMES, name: str = "libbig.dylib") -> bytes:
-    """Return an unsigned dylib with a large export trie: of each four names one is weak, thread-local, re-exported."""
+    """Return an unsigned dylib with a large export trie: of every four names one is weak, thread-local, re-exported."""
     nodes = [b"\x02\x00\x10\0", b"\x02\x04\x10\0", b"\x02\x01\x10\0", b"\x06\x08\x01_z\0\0\0"]
     edges, children = bytearray([0, len(names)]), bytearray()
     start = 2 + sum(len(name) + 4 for name in names)
@@ -63,7 +63,7 @@ def flip(data: bytes, at: int) -> bytes:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a tree in which much is wrong: a bad signature, undefined symbols, a path of a build machine."""
+    """Return a tree with many findings: a bad signature, undefined symbols, a path of a build machine."""
     strings = b"-I/Users/alice/x.h\0".ljust(64, b"\0")
     told = machobytes.dylib(id="@rpath/told.dylib", text=strings).replace(b"__text\0\0\0\0", b"__cstring\0")
     user = machobytes.dylib(
@@ -126,8 +126,8 @@ def swap(root: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [change_exports, change_signature, spoil_second_slice, change_string, rename, swap])
-def test_a_change_is_seen(root: Path, change: Callable[[Path], None]) -> None:
-    """Times tell nothing: they are the same before and after."""
+def test_a_change_is_noticed(root: Path, change: Callable[[Path], None]) -> None:
+    """Times do not help: they are the same before and after."""
     for path in root.iterdir():
         os.utime(path, (1, 1))
     memory = Kept()
@@ -140,7 +140,7 @@ def test_a_change_is_seen(root: Path, change: Callable[[Path], None]) -> None:
     assert audits(root, memory) == after
 
 
-def test_a_policy_that_asks_otherwise_gets_its_own_answer(root: Path, tmp_path: Path) -> None:
+def test_another_policy_gets_its_own_report(root: Path, tmp_path: Path) -> None:
     memory = Kept()
     other = tmp_path / "other.toml"
     other.write_text(
@@ -159,8 +159,8 @@ def test_unverified_signatures_are_not_remembered_as_good(root: Path) -> None:
     assert "signature" in rules(audits(root, memory))
 
 
-def test_what_is_remembered_is_used(root: Path) -> None:
-    """An entry is made to say something else, which must be what the report says then."""
+def test_a_remembered_entry_is_used(root: Path) -> None:
+    """An entry is changed to say something else, which the report must then say."""
     memory = Kept()
     audits(root, memory)
     key = next(key for key, value in memory.entries.items() if b"alice" in value)
@@ -169,7 +169,7 @@ def test_what_is_remembered_is_used(root: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x90", b"\x94\xc4\x01", b"\xff" * 99])
-def test_entries_that_are_no_facts_are_passed_over(root: Path, entry: bytes) -> None:
+def test_entries_without_facts_are_skipped(root: Path, entry: bytes) -> None:
     memory = Kept()
     plain = audits(root, memory)
     good = dict(memory.entries)
@@ -178,7 +178,7 @@ def test_entries_that_are_no_facts_are_passed_over(root: Path, entry: bytes) -> 
     assert memory.entries == good
 
 
-def test_damaged_files_of_entries_are_passed_over_and_written_again(root: Path, tmp_path: Path) -> None:
+def test_damaged_entries_are_skipped_and_rewritten(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "facts"
     folder.mkdir()
     plain = audits(root, Facts(folder, "code"))
@@ -191,7 +191,7 @@ def test_damaged_files_of_entries_are_passed_over_and_written_again(root: Path, 
         assert {path: path.read_bytes() for path in folder.iterdir()} == good
 
 
-def test_exports_come_back_with_all_that_is_said_about_them() -> None:
+def test_remembered_exports_keep_all_their_properties() -> None:
     memory = Kept()
     data = big()
     plain = read_exports(image(data))
@@ -228,7 +228,7 @@ def test_the_exports_of_a_provider_are_remembered(root: Path, tmp_path: Path, un
 
 
 def test_every_part_of_a_large_image_counts(tmp_path: Path) -> None:
-    """The last byte of the third 16 MiB tells a good signature from a bad one."""
+    """A changed byte in any part of 16 MiB breaks the signature."""
     good = machobytes.dylib(signed=True, text=bytes((2 << 24) + 100))
     memory = Kept()
     root = put(tmp_path / "t", {"libx.dylib": good})
@@ -238,7 +238,7 @@ def test_every_part_of_a_large_image_counts(tmp_path: Path) -> None:
         assert "signature" in rules(audits(root, memory))
 
 
-def test_where_an_image_lies_does_not_matter() -> None:
+def test_an_image_is_recognized_at_another_offset() -> None:
     """A thin file is found again as a slice of a universal one."""
     memory = Kept()
     data = big()

@@ -19,13 +19,13 @@ FOLDER = Path(module.__file__).parent
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_built_in_policies_weigh_every_rule(name: str) -> None:
+def test_built_in_policies_have_a_severity_for_every_rule(name: str) -> None:
     policy = load_policy(name)
     assert policy.name == name
     assert set(policy.severity) == set(RULES)
 
 
-def test_every_rule_that_the_code_names_is_in_the_catalogue_and_the_other_way_round() -> None:
+def test_code_and_catalogue_have_the_same_rules() -> None:
     named = {
         node.value
         for path in (FOLDER / "rules").glob("*.py")
@@ -35,7 +35,7 @@ def test_every_rule_that_the_code_names_is_in_the_catalogue_and_the_other_way_ro
     assert named == set(RULES)
 
 
-def test_release_takes_more_for_an_error_than_wheel_and_permissive() -> None:
+def test_release_is_stricter_than_wheel_and_permissive() -> None:
     release, wheel, permissive = (load_policy(name) for name in BUILT_IN)
     for rule in RULES:
         if Severity.ERROR in {wheel.level(rule), permissive.level(rule)}:
@@ -45,7 +45,7 @@ def test_release_takes_more_for_an_error_than_wheel_and_permissive() -> None:
     assert permissive.level("unsigned-arm64") is permissive.level("duplicate-rpath") is Severity.ERROR
 
 
-def test_the_shipped_schema_is_made_from_the_definition_and_accepts_the_built_in_policies() -> None:
+def test_the_shipped_schema_is_current_and_accepts_built_in_policies() -> None:
     shipped = json.loads((FOLDER / "policy.schema.json").read_text())
     assert shipped == json.loads(json.dumps(policy_schema()))
     for name in BUILT_IN:
@@ -55,7 +55,7 @@ def test_the_shipped_schema_is_made_from_the_definition_and_accepts_the_built_in
         jsonschema.validate({"name": "x", "severity": {"duplicate-rpaths": "error"}}, shipped)
 
 
-def test_a_file_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_a_file_overrides_only_the_rules_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "base.toml").write_text(
         'extends = "wheel"\nseverity.sdk = "off"\nseverity.two-level = "info"\nparameters.header_room = 8\n'
     )
@@ -93,7 +93,7 @@ def test_a_file_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> None
         ("name = ", "not valid TOML", ""),
     ],
 )
-def test_a_bad_file_is_an_error_that_names_the_key_and_the_nearest(
+def test_a_bad_file_is_an_error_with_the_key_and_a_suggestion(
     tmp_path: Path, text: str, message: str, hint: str
 ) -> None:
     path = tmp_path / "self.toml"
@@ -104,7 +104,7 @@ def test_a_bad_file_is_an_error_that_names_the_key_and_the_nearest(
     assert hint in (caught.value.hint or "")
 
 
-def test_a_file_of_its_own_must_weigh_every_rule(tmp_path: Path) -> None:
+def test_a_policy_without_a_base_needs_every_severity(tmp_path: Path) -> None:
     text = (FOLDER / "policies" / "release.toml").read_text().replace('sdk = "error"\n', "")
     path = tmp_path / "own.toml"
     path.write_text(text)
@@ -128,7 +128,7 @@ def test_name_sets_match_as_globs_do() -> None:
     assert b"_x?" in NameSet(["_x?"])
 
 
-def test_the_allow_list_knows_frameworks_with_and_without_version_folder() -> None:
+def test_the_allow_list_knows_both_forms_of_framework_paths() -> None:
     versioned = find_system_library("/System/Library/Frameworks/Foundation.framework/Versions/C/Foundation")
     assert versioned is not None
     assert versioned.greatest == 300 << 16

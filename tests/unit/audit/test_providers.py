@@ -31,7 +31,7 @@ def policy(unsigned_is_fine: str) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a tree with a file that takes `_f` and, if it is there, `_maybe` from `libx.dylib`."""
+    """Return a tree with a file that imports `_f` and, if available, `_maybe` from `libx.dylib`."""
     return put(tmp_path / "tree", {"user.dylib": user([("_f", 2, False), ("_maybe", 2, True)])})
 
 
@@ -51,7 +51,7 @@ def stub(path: Path, **facts: object) -> Path:
     return path
 
 
-def test_what_no_provider_was_given_for_is_told(root: Path, policy: str) -> None:
+def test_a_library_without_a_provider_is_reported(root: Path, policy: str) -> None:
     finding = only(audit(root, policy), "unchecked-provider")
     assert finding.severity is Severity.INFO
     assert finding.message == f"{LIBX} comes with another package, its symbols were not checked"
@@ -100,12 +100,12 @@ def test_version_and_architecture_of_a_provider_are_checked(tmp_path: Path, root
     assert (finding.rule, finding.message) == ("dependency-slice", f"the provider of {LIBX} has only x86_64")
 
 
-def test_what_a_provider_reexports_is_offered_if_it_is_at_hand_too(tmp_path: Path, root: Path, policy: str) -> None:
+def test_a_reexport_counts_if_its_library_is_given_too(tmp_path: Path, root: Path, policy: str) -> None:
     shell = stub(tmp_path / "libx.tbd", symbols=frozenset(), reexports=("@rpath/libinner.dylib",))
     assert [finding.rule for finding in check(root, policy, shell)] == ["unchecked-provider"]
     inner = machobytes.dylib(id="@rpath/libinner.dylib", dylibs=["@rpath/libx.dylib"])
     place = put(tmp_path / "inner", {"libinner.dylib": patch_command(inner, LOAD_DYLIB, 0, 0x8000001F)})
-    assert check(root, policy, shell, place) == ()  # They re-export each other.
+    assert check(root, policy, shell, place) == ()  # The two re-export each other.
 
 
 def test_a_library_of_the_tree_is_never_taken_from_a_provider(tmp_path: Path, unsigned_is_fine: str) -> None:
@@ -133,7 +133,7 @@ def test_the_server_that_loads_a_backend_is_external(tmp_path: Path, unsigned_is
     assert check(root, unsigned_is_fine, provider) == ()
 
 
-def test_a_provider_that_is_none_is_an_error(tmp_path: Path, root: Path, policy: str) -> None:
+def test_a_bad_provider_is_an_error(tmp_path: Path, root: Path, policy: str) -> None:
     with pytest.raises(UsageError, match="no such file or folder"):
         check(root, policy, tmp_path / "absent")
     for name, content in {"a.tbd": b"text", "a.dylib": b"text"}.items():
@@ -179,21 +179,21 @@ def wheel(root: Path, *requires: str, files: Mapping[str, bytes] | None = None) 
         (["@ nonsense"], ["missing-dependency"]),
     ],
 )
-def test_what_a_wheel_requires_brings_the_files_of_its_folder(
+def test_required_wheels_provide_the_files_of_their_folder(
     tmp_path: Path, unsigned_is_fine: str, requires: list[str], rules: list[str]
 ) -> None:
     root = wheel(tmp_path / "tree", *requires)
     assert [finding.rule for finding in check(root, unsigned_is_fine)] == rules
 
 
-def test_a_stage_without_metadata_is_told_what_will_be_required(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_requirements_may_be_given_for_a_stage(tmp_path: Path, unsigned_is_fine: str) -> None:
     root = wheel(tmp_path / "tree")
     provider = stub(tmp_path / "torch.tbd", install_name="@rpath/libtorch_cpu.dylib")
     report = audit_tree(root, load_policy(unsigned_is_fine), providers=[provider], requirements=["torch==2.13.0"])
     assert report.findings == ()
 
 
-def test_a_folder_that_the_wheel_has_itself_is_not_that_of_another(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_a_folder_in_the_wheel_itself_is_not_another_wheels(tmp_path: Path, unsigned_is_fine: str) -> None:
     root = wheel(tmp_path / "tree", "torch", files={"torch/__init__.py": b""})
     assert [finding.rule for finding in check(root, unsigned_is_fine)] == ["missing-dependency"]
 
@@ -208,7 +208,7 @@ SymbolsOf = Callable[[Sequence[str], str], AuditReport]
 
 @pytest.fixture
 def symbols_of(tmp_path: Path, unsigned_is_fine: str) -> SymbolsOf:
-    """Return a function that audits a file which takes symbols from libc++ and runs on a macOS."""
+    """Return a function that audits a file which imports symbols from libc++ for a given minimum macOS."""
 
     def audited(names: Sequence[str], minos: str) -> AuditReport:
         data = user([(name, 2, False) for name in names], dylibs=[SYSTEM, LIBCXX], minos=minos)
@@ -218,7 +218,7 @@ def symbols_of(tmp_path: Path, unsigned_is_fine: str) -> SymbolsOf:
 
 
 def newest() -> tuple[str, str]:
-    """Return a symbol of libc++ for which there is no evidence before macOS 13, and the macOS that has it."""
+    """Return a symbol of libc++ without evidence before macOS 13, and the first macOS with evidence."""
     evidence = load_evidence()[LIBCXX]
     found = {name: evidence.lowest(name, "arm64") or "" for name in evidence.symbols("arm64", "26.0")}
     return next((name, lowest) for name, lowest in sorted(found.items()) if pack_version(lowest) >= 13 << 16)
@@ -232,14 +232,12 @@ def test_a_system_symbol_must_have_evidence_at_the_minimum_macos(symbols_of: Sym
     assert symbols_of([name, "__Znwm"], lowest).findings == ()
 
 
-def test_system_symbols_without_any_evidence_are_told_together(symbols_of: SymbolsOf) -> None:
+def test_system_symbols_without_evidence_are_one_finding(symbols_of: SymbolsOf) -> None:
     finding = only(symbols_of(["__Znothing", "__Zelse"], "26.0"), "system-symbol")
     assert finding.message == f"__Zelse, __Znothing have no evidence in {LIBCXX}"
 
 
-def test_weak_system_symbols_and_libraries_without_evidence_are_not_judged(
-    tmp_path: Path, unsigned_is_fine: str
-) -> None:
+def test_weak_symbols_and_libraries_without_evidence_are_ignored(tmp_path: Path, unsigned_is_fine: str) -> None:
     assert "/usr/lib/libpcap.A.dylib" not in load_evidence()
     data = user([("__Znothing", 1, True), ("_any", 2, False)], dylibs=[LIBCXX, "/usr/lib/libpcap.A.dylib"])
     assert audit(put(tmp_path / "tree", {"user.dylib": data}), unsigned_is_fine).findings == ()

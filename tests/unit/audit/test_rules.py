@@ -48,7 +48,7 @@ def test_a_sound_tree_has_no_finding(tmp_path: Path) -> None:
     assert (report.files, report.minimum_macos, report.archs) == (2, "13.4", ("arm64",))
 
 
-def test_an_empty_tree_is_an_error_and_no_folder_a_usage_error(tmp_path: Path) -> None:
+def test_an_empty_tree_is_an_error_and_a_file_a_usage_error(tmp_path: Path) -> None:
     assert one(put(tmp_path / "t", {"README": b""}), "no-macho").file == "."
     with pytest.raises(UsageError, match="not a folder"):
         audit(tmp_path / "none")
@@ -81,7 +81,7 @@ def test_a_slice_that_needs_a_newer_macos_than_claimed_is_an_error(tmp_path: Pat
     assert audit(tmp_path, minimum_macos="13.4").ok
 
 
-def test_platform_sdk_and_minimum_must_be_told(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_platform_sdk_and_minimum_must_be_stated(tmp_path: Path, unsigned_is_fine: str) -> None:
     data = machobytes.dylib()
     foreign = put(tmp_path / "a", {"libx.dylib": patch_command(data, BUILD_VERSION, 8, 2)})
     assert one(foreign, "platform", unsigned_is_fine).message == "is for platform IOS"
@@ -112,12 +112,12 @@ def test_an_install_name_other_than_rpath_is_an_error(tmp_path: Path, name: str)
     assert "@rpath/libx.dylib" in finding.hint
 
 
-def test_the_names_that_delocate_gives_are_fine_in_a_wheel(tmp_path: Path) -> None:
+def test_delocates_install_names_are_accepted_in_a_wheel(tmp_path: Path) -> None:
     put(tmp_path, {"pkg/.dylibs/libx.dylib": dylib(id="/DLC/pkg/.dylibs/libx.dylib")})
     assert audit(tmp_path, "wheel").findings == ()
 
 
-def test_an_install_name_needs_a_file_or_link_of_that_name_beside_it(tmp_path: Path) -> None:
+def test_an_install_name_needs_a_file_or_link_of_that_name(tmp_path: Path) -> None:
     put(tmp_path, {"lib/libx.1.2.dylib": dylib("libx.1.dylib")})
     assert "no libx.1.dylib is beside it" in one(tmp_path, "install-name-file").message
     (tmp_path / "lib/libx.1.dylib").symlink_to("libx.1.2.dylib")
@@ -142,7 +142,7 @@ def test_rpaths_are_unique_relative_and_inside(tmp_path: Path) -> None:
     assert found["escaping-rpath"].endswith(": @loader_path/../..")
 
 
-def test_dependencies_are_found_through_loader_path_rpath_and_links(tmp_path: Path) -> None:
+def test_dependencies_are_found_by_loader_path_rpath_and_links(tmp_path: Path) -> None:
     put(
         tmp_path,
         {
@@ -190,7 +190,7 @@ def test_a_weak_dependency_may_be_missing(tmp_path: Path, unsigned_is_fine: str)
     assert one(root, "missing-weak-dependency", unsigned_is_fine).severity.value == "warning"
 
 
-def test_a_dependency_found_through_the_rpath_of_the_loader_only_is_a_warning(tmp_path: Path) -> None:
+def test_a_dependency_found_only_by_the_loaders_rpath_is_a_warning(tmp_path: Path) -> None:
     put(
         tmp_path,
         {
@@ -211,7 +211,7 @@ def executable(*dylibs: str) -> bytes:
     return program[:12] + struct.pack("<I", 2) + program[16:]
 
 
-def test_a_program_needs_an_rpath_even_to_what_a_plug_in_is_provided_with(tmp_path: Path) -> None:
+def test_a_program_needs_an_rpath_even_to_the_servers_library(tmp_path: Path) -> None:
     server = "@rpath/libtritonserver.dylib"
     put(tmp_path, {"bin/program": executable(server), "lib/libx.dylib": dylib(dylibs=[SYSTEM, server])})
     found = [finding for finding in audit(tmp_path).findings if finding.rule == "missing-dependency"]
@@ -220,7 +220,7 @@ def test_a_program_needs_an_rpath_even_to_what_a_plug_in_is_provided_with(tmp_pa
     ]
 
 
-def test_executable_path_is_the_folder_of_the_executable_that_loads(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_executable_path_is_the_folder_of_the_loading_program(tmp_path: Path, unsigned_is_fine: str) -> None:
     program = executable("@executable_path/../lib/libx.dylib")
     library = machobytes.dylib(dylibs=["@executable_path/../lib/liby.dylib"])
     root = put(
@@ -234,7 +234,7 @@ def test_executable_path_is_the_folder_of_the_executable_that_loads(tmp_path: Pa
     assert audit(root, unsigned_is_fine).findings == ()
 
 
-def test_a_dependency_must_have_the_slice_and_the_compatibility_version(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_a_dependency_needs_the_slice_and_compatibility_version(tmp_path: Path, unsigned_is_fine: str) -> None:
     needs = machobytes.dylib(id="@rpath/a.dylib", dylibs=["@loader_path/b.dylib"], exports=[])
     thin = put(tmp_path / "a", {"a.dylib": needs, "b.dylib": machobytes.dylib("x86_64", id="@rpath/b.dylib")})
     rules = {finding.rule: finding.message for finding in audit(thin, unsigned_is_fine).findings}
@@ -245,7 +245,7 @@ def test_a_dependency_must_have_the_slice_and_the_compatibility_version(tmp_path
     assert "version 2.0, the tree has 1.0" in message
 
 
-def test_system_libraries_are_measured_by_version_and_macos(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_system_libraries_are_checked_by_version_and_macos(tmp_path: Path, unsigned_is_fine: str) -> None:
     newer = patch_command(machobytes.dylib(), LOAD_DYLIB, 20, 2 << 16)
     root = put(tmp_path / "a", {"libx.dylib": newer})
     assert "version 2.0, macOS has 1.0" in one(root, "system-version", unsigned_is_fine).message
@@ -258,7 +258,7 @@ def test_system_libraries_are_measured_by_version_and_macos(tmp_path: Path, unsi
     assert audit(root, unsigned_is_fine).findings == ()
 
 
-def test_what_other_wheels_provide_is_external(tmp_path: Path) -> None:
+def test_libraries_of_other_wheels_are_external(tmp_path: Path) -> None:
     policy = tmp_path / "p.toml"
     policy.write_text('extends = "wheel"\nparameters.external = ["torch/lib/*", "@rpath/libother.dylib"]\n')
     names = ["@rpath/libtorch.dylib", "@rpath/libother.dylib"]
@@ -266,7 +266,7 @@ def test_what_other_wheels_provide_is_external(tmp_path: Path) -> None:
     assert [finding.rule for finding in audit(tmp_path / "t", str(policy)).findings] == ["unchecked-provider"] * 2
 
 
-def test_paths_of_build_machines_in_strings_are_told_once_each(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_each_path_of_a_build_machine_is_reported_once(tmp_path: Path, unsigned_is_fine: str) -> None:
     text = b"/Users/me/a.c\0at /opt/homebrew/x:\0/Users/me/a.c\0https://h.org/home/x\0-I/nfs/site/inc\0%s/Users/x\0/usr/lib\0"
     data = machobytes.dylib(text=text)
     data = data.replace(b"__text\0\0\0\0\0\0\0\0\0\0", b"__cstring\0\0\0\0\0\0\0", 1)
@@ -274,7 +274,7 @@ def test_paths_of_build_machines_in_strings_are_told_once_each(tmp_path: Path, u
     assert finding.message.endswith(": /Users/me/a.c, /opt/homebrew/x, /nfs/site/inc")
 
 
-def test_signatures_must_be_there_and_match(tmp_path: Path) -> None:
+def test_signatures_must_exist_and_match(tmp_path: Path) -> None:
     put(tmp_path / "a", {"libx.dylib": machobytes.dylib()})
     assert one(tmp_path / "a", "unsigned-arm64").severity.value == "error"
     put(tmp_path / "b", {"libx.dylib": machobytes.dylib("x86_64")})
@@ -287,7 +287,7 @@ def test_signatures_must_be_there_and_match(tmp_path: Path) -> None:
     assert audit_tree(tmp_path / "c", load_policy("release"), verify_signatures=False).ok
 
 
-def test_modes_links_and_special_files(tmp_path: Path) -> None:
+def test_bad_modes_links_and_special_files_are_findings(tmp_path: Path) -> None:
     put(tmp_path / "t", {"libx.dylib": dylib(), "tool": b"#!", "open": b""})
     (tmp_path / "t/tool").chmod(0o4755)
     (tmp_path / "t/open").chmod(0o666)
@@ -307,14 +307,14 @@ def test_modes_links_and_special_files(tmp_path: Path) -> None:
     }
 
 
-def test_attributes_of_a_mac_are_told(tmp_path: Path) -> None:
+def test_extended_attributes_of_a_mac_are_reported(tmp_path: Path) -> None:
     magic = b"\x00\x05\x16\x07"
     put(tmp_path, {"libx.dylib": dylib(), "._a": magic + b"..com.apple.quarantine\0", "._b": magic, "._c": b"plain"})
     found = {(finding.rule, finding.file) for finding in audit(tmp_path).findings}
     assert found == {("quarantine", "._a"), ("apple-double", "._b")}
 
 
-def test_static_archives_are_counted_only(tmp_path: Path) -> None:
+def test_static_archives_are_only_counted(tmp_path: Path) -> None:
     put(
         tmp_path,
         {"libx.dylib": dylib(), "a.a": b"!<arch>\n", "b.a": struct.pack(">2I", 0xCAFEBABE, 2) + b"!<arch>\n" * 9},
@@ -351,7 +351,7 @@ def test_hostile_names_are_shown_in_printable_form(tmp_path: Path) -> None:
     assert len(message) < 2100
 
 
-def test_more_dependencies_than_any_file_has_are_refused(tmp_path: Path) -> None:
+def test_an_absurd_number_of_dependencies_is_refused(tmp_path: Path) -> None:
     put(tmp_path, {"libx.dylib": dylib(dylibs=[SYSTEM] * 1001)})
     assert "too many" in one(tmp_path, "malformed").message
 

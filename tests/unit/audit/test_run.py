@@ -69,7 +69,7 @@ def test_file_names_claim_architectures_and_minimum(name: str, archs: set[str] |
     assert claim.minimum == minimum
 
 
-def test_a_wheel_name_that_is_none_is_an_error() -> None:
+def test_an_invalid_wheel_name_is_an_error() -> None:
     with pytest.raises(ArchiveError, match="not a valid wheel name"):
         claim_of("torch.whl")
 
@@ -92,7 +92,7 @@ def test_a_damaged_archive_is_an_error(tmp_path: Path) -> None:
         audit_path(path, RELEASE)
 
 
-def test_a_wheel_is_measured_by_its_tag(tmp_path: Path) -> None:
+def test_a_wheel_is_judged_by_its_tag(tmp_path: Path) -> None:
     policy = load_policy("wheel")
     files = {"pkg/libx.dylib": dylib(), "pkg/__init__.py": b""}
     exact = wheel(tmp_path / "p-1.0-py3-none-macosx_13_0_arm64.whl", files)
@@ -102,7 +102,7 @@ def test_a_wheel_is_measured_by_its_tag(tmp_path: Path) -> None:
     assert audit_path(old, policy, minimum_macos="13.4").findings == ()
 
 
-def test_a_single_file_is_judged_with_what_it_leads_to(tmp_path: Path) -> None:
+def test_a_single_file_is_judged_with_its_dependencies(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     user = machobytes.dylib(
         id="@rpath/a.dylib", dylibs=["@rpath/libx.dylib"], rpaths=["@loader_path/../lib"], exports=[]
@@ -118,14 +118,14 @@ def test_a_single_file_is_judged_with_what_it_leads_to(tmp_path: Path) -> None:
     assert "looked at libx.dylib" in finding.message
 
 
-def test_a_single_file_reached_through_a_link_is_judged_where_it_lies(tmp_path: Path) -> None:
+def test_a_single_file_behind_a_link_is_judged_at_its_place(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/libx.dylib").write_bytes(dylib())
     (tmp_path / "link.dylib").symlink_to("lib/libx.dylib")
     assert audit_path(tmp_path / "link.dylib", RELEASE).findings == ()
 
 
-def test_what_cannot_be_audited_is_a_usage_error(tmp_path: Path) -> None:
+def test_other_files_are_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     for name, words in (("text", "neither a Mach-O file"), ("none", "no such file")):
         with pytest.raises(UsageError, match=words):
@@ -150,7 +150,7 @@ def test_the_report_as_json_fits_its_schema(tmp_path: Path) -> None:
             jsonschema.validate(broken, SCHEMA)
 
 
-def test_findings_come_worst_first_and_in_the_same_order_each_time(tmp_path: Path) -> None:
+def test_findings_are_worst_first_and_in_a_stable_order(tmp_path: Path) -> None:
     for name in ("b.dylib", "a.dylib"):
         (tmp_path / name).write_bytes(machobytes.dylib(id="/opt/x", rpaths=["/opt/x", "/opt/x"]))
     (tmp_path / "a.a").write_bytes(b"!<arch>\n")

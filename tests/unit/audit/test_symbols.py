@@ -19,7 +19,7 @@ from tests.support.audits import (
 )
 
 
-def test_component_rules_say_what_may_and_must_be_exported(tmp_path: Path) -> None:
+def test_component_rules_define_allowed_and_required_exports(tmp_path: Path) -> None:
     put(tmp_path, {"lib/libx.dylib": dylib(exports=["_TRITONBACKEND_Init", "_other"])})
     allow = {"libx.dylib": ExportRule(allow=["_TRITONBACKEND_*"], require=["_TRITONBACKEND_Init"])}
     assert "exports _other," in only(audit(tmp_path, exports=allow), "unexpected-export").message
@@ -36,7 +36,7 @@ def test_symbols_of_the_runtime_must_not_be_exported(tmp_path: Path, name: str) 
     assert f"exports {name}," in one(tmp_path, "banned-export").message
 
 
-def test_symbols_bound_to_a_library_of_the_tree_must_be_there(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_symbols_bound_to_a_library_of_the_tree_must_exist(tmp_path: Path, unsigned_is_fine: str) -> None:
     user = machobytes.dylib(id="@rpath/user.dylib", dylibs=[SYSTEM, "@loader_path/libx.dylib"], exports=[])
     imports = [("_printf", 1, False), ("_f", 2, False), ("_gone", 2, False), ("_maybe", 2, True)]
     root = put(tmp_path / "t", {"user.dylib": with_imports(user, imports), "libx.dylib": machobytes.dylib()})
@@ -56,13 +56,13 @@ def test_a_reexported_library_provides_its_symbols_too(tmp_path: Path, unsigned_
     assert audit(root, unsigned_is_fine).findings == ()
 
 
-def test_flat_lookup_is_for_the_symbols_of_python_only(tmp_path: Path, unsigned_is_fine: str) -> None:
+def test_flat_lookup_is_only_for_symbols_of_python(tmp_path: Path, unsigned_is_fine: str) -> None:
     data = with_imports(machobytes.dylib(), [("_PyList_New", -2, False), ("_mystery", -2, False)])
     finding = one(put(tmp_path / "t", {"libx.dylib": data}), "flat-lookup", unsigned_is_fine)
     assert finding.message.startswith("_mystery looked up")
 
 
-def test_two_openmp_in_one_closure_are_an_error_and_in_one_tree_a_warning(tmp_path: Path) -> None:
+def test_two_openmp_are_an_error_in_a_closure_a_warning_in_a_tree(tmp_path: Path) -> None:
     names = ["@loader_path/libomp.dylib", "@loader_path/libiomp5.dylib"]
     runtimes = {
         "libomp.dylib": dylib("libomp.dylib", exports=["_a"]),
@@ -76,7 +76,7 @@ def test_two_openmp_in_one_closure_are_an_error_and_in_one_tree_a_warning(tmp_pa
     assert "libiomp5.dylib, libomp.dylib" in finding.message
 
 
-def test_two_protobuf_that_offer_their_registry_are_an_error(tmp_path: Path) -> None:
+def test_two_protobuf_that_export_their_registry_are_an_error(tmp_path: Path) -> None:
     marker = ["__ZN6google8protobuf14DescriptorPool14generated_poolEv"]
     put(tmp_path, {"a.dylib": dylib("a.dylib", exports=marker, dylibs=["@loader_path/b.dylib"])})
     put(tmp_path, {"b.dylib": dylib("b.dylib", exports=marker)})
@@ -89,9 +89,7 @@ def weak_exports(data: bytes) -> bytes:
     return data.replace(b"\x02\x00\x10\x00", b"\x02\x04\x10\x00")
 
 
-def test_weak_definitions_of_strangers_in_one_closure_are_a_warning_of_relatives_information(
-    tmp_path: Path, unsigned_is_fine: str
-) -> None:
+def test_weak_definitions_of_strangers_warn_of_relatives_inform(tmp_path: Path, unsigned_is_fine: str) -> None:
     names = ["_a", "_b", "_c", "_d"]
     left = weak_exports(machobytes.dylib(id="@rpath/left.dylib", exports=names))
     right = machobytes.dylib(id="@rpath/right.dylib", exports=[*names, "_e"])

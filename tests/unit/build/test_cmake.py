@@ -1,4 +1,4 @@
-"""The CMake driver on a project without a language: what runs again, what is read back, what is said of failures."""
+"""Test the CMake driver on a project without a language: reruns, results that are read back, and failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plain(tmp_path: Path) -> CMakeProject:
 
 
 def alive(number: int) -> bool:
-    """Tell whether a process is still there after half a minute."""
+    """Return whether a process still exists after half a minute."""
     for _ in range(1500):
         try:
             os.kill(number, 0)
@@ -64,7 +64,7 @@ def variant(project: CMakeProject, **changes: object) -> CMakeProject:
     return CMakeProject(**{**project.__dict__, **changes})
 
 
-def test_configure_build_install_and_what_cmake_says(plain: CMakeProject, tmp_path: Path) -> None:
+def test_configure_build_install_and_the_output_of_cmake(plain: CMakeProject, tmp_path: Path) -> None:
     lines: list[str] = []
     steps: list[tuple[int, int | None]] = []
     assert configure(plain, lines.append)
@@ -110,7 +110,7 @@ def test_another_toolchain_empties_the_build_folder(plain: CMakeProject, tmp_pat
     assert not made.exists()
 
 
-def test_failed_configure_is_not_taken_for_done(plain: CMakeProject) -> None:
+def test_failed_configure_does_not_count_as_done(plain: CMakeProject) -> None:
     configure(plain)
     lists = plain.source / "CMakeLists.txt"
     lists.write_text(LISTS + 'message(FATAL_ERROR "not like this")\n')
@@ -121,7 +121,7 @@ def test_failed_configure_is_not_taken_for_done(plain: CMakeProject) -> None:
     assert configure(plain)
 
 
-def test_failure_shows_the_last_lines_and_where_everything_is(plain: CMakeProject) -> None:
+def test_failure_shows_the_last_lines_and_all_paths(plain: CMakeProject) -> None:
     text = "".join(f"message(STATUS line{number})\n" for number in range(100))
     (plain.source / "CMakeLists.txt").write_text(LISTS + text + "message(FATAL_ERROR broken)\n")
     with pytest.raises(BuildError) as caught:
@@ -132,19 +132,19 @@ def test_failure_shows_the_last_lines_and_where_everything_is(plain: CMakeProjec
     assert "line99" in message
     assert "line50" not in message
     assert str(plain.folder) in str(caught.value.hint)
-    assert "macbuild shell" not in str(caught.value.hint)  # that is for builds for macOS
+    assert "macbuild shell" not in str(caught.value.hint)  # only for builds for macOS
     assert caught.value.where == "plain"
     assert "line0\n" in (plain.folder / "log" / "configure.log").read_text()
 
 
-def test_failed_step_of_the_build(plain: CMakeProject) -> None:
+def test_failed_step_of_the_build_is_an_error(plain: CMakeProject) -> None:
     configure(plain)
     (plain.source / "in.txt").unlink()
     with pytest.raises(BuildError, match=r"(?s)build failed \(exit code 1\):.*in\.txt"):
         build(plain)
 
 
-def test_what_progress_raises_ends_the_child(plain: CMakeProject, tmp_path: Path) -> None:
+def test_an_exception_in_progress_ends_the_child(plain: CMakeProject, tmp_path: Path) -> None:
     mark = tmp_path / "started"
     (plain.source / "CMakeLists.txt").write_text(
         LISTS + f'execute_process(COMMAND sh -c "echo $$ > {mark}; exec sleep 60")\n'
@@ -191,7 +191,7 @@ def test_environment_of_children_is_clean(plain: CMakeProject, tmp_path: Path) -
         "OWN": "2",
     }
     later = {**user, "SOURCE_DATE_EPOCH": "1700000000"}
-    assert child_environment(project, later) == found  # the user's time is not in the key of what is compiled
+    assert child_environment(project, later) == found  # the user's time does not enter the key
 
 
 def test_ccache_is_the_launcher_of_host_compilers(plain: CMakeProject, tmp_path: Path) -> None:
@@ -221,7 +221,9 @@ def test_missing_programs_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         programs.find_ninja()
 
 
-def test_program_that_cannot_be_started(plain: CMakeProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_that_cannot_be_started_is_an_error(
+    plain: CMakeProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cmake, "find_cmake", lambda: tmp_path)
     with pytest.raises(ToolError, match="cannot be started"):
         configure(plain)
@@ -233,7 +235,7 @@ def test_missing_toolchain_file_is_an_error(plain: CMakeProject) -> None:
         configure(plain)
 
 
-def test_no_answer_of_cmake_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_answer_of_cmake_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="left no description"):
         read_model(tmp_path, tmp_path)
 

@@ -1,4 +1,4 @@
-"""The folder that a component is compiled in keeps its name and paths, and is emptied when its past does not fit."""
+"""Test the kept build folder of a component: stable name and paths, and emptied when its history does not match."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_folder_used_for_the_same_is_left_alone(kept: Path) -> None:
+def test_folder_used_for_the_same_build_is_left_alone(kept: Path) -> None:
     _start_over_if_other(kept, "one")
     assert names(kept) == {"build", "toolchain", "needs", "source", "configured.json", "settled"}
 
@@ -41,7 +41,7 @@ def test_folder_used_for_something_else_keeps_only_sources(kept: Path) -> None:
     assert names(kept) == {"source", "settled"}
 
 
-def test_folder_half_emptied_by_a_killed_run_is_emptied_again(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_half_emptied_by_a_killed_run_is_emptied_fully(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
         raise KeyboardInterrupt

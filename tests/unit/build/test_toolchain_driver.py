@@ -1,6 +1,6 @@
-"""The driver's scripts and the toolchains around them, with compilers that only write down how they were called.
+"""Test the driver's scripts and the toolchains around them, with compilers that only record their calls.
 
-Apple's clang cannot run here, so `xcrun` and `clang` are such programs too.
+Apple's clang cannot run here, so `xcrun` and `clang` are such programs, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ exit {status}
 
 
 class Compiler:
-    """A driver over a compiler that writes its arguments down."""
+    """A driver over a compiler that records its arguments."""
 
     def __init__(self, folder: Path, *, status: int = 0, extra: str = ":", foreign: bool = False) -> None:
         self.record = folder / "record"
@@ -76,21 +76,21 @@ def test_compile_call_gets_the_targets_flags_first(tmp_path: Path, shell: str) -
 
 
 @pytest.mark.parametrize("flag", ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-print-search-dirs"])
-def test_calls_that_do_not_link(tmp_path: Path, flag: str) -> None:
+def test_calls_that_do_not_link_are_passed_on(tmp_path: Path, flag: str) -> None:
     compiler = Compiler(tmp_path)
     compiler.run(flag, "a.c")
     assert compiler.calls == [["C", "-g0", flag, "a.c"]]
 
 
 @pytest.mark.parametrize("flag", ["-g", "-ggdb"])
-def test_debug_information_that_is_asked_for_stays(tmp_path: Path, flag: str) -> None:
+def test_requested_debug_information_stays(tmp_path: Path, flag: str) -> None:
     compiler = Compiler(tmp_path)
     compiler.run(flag, "-c", "a.c")
     compiler.run(flag, "-arch", "arm64", "-c", "a.c")
     assert compiler.calls == [["C", flag, "-c", "a.c"], ["C", flag, "-c", "a.c"]]
 
 
-def test_plain_link_is_passed_on_and_cxx_gets_the_systems_library(tmp_path: Path) -> None:
+def test_plain_link_is_passed_on_and_cxx_gets_the_systems_libcxx(tmp_path: Path) -> None:
     compiler = Compiler(tmp_path)
     line = ["-dynamiclib", "-Wl,-headerpad_max_install_names", "-install_name", "@rpath/a", "a.o", "-o", "a"]
     compiler.run(*line)
@@ -113,7 +113,7 @@ def test_dylib_without_a_name_gets_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["-Wl,-rpath,@loader_path,--frobnicate", "-Wl,-rpath,@loader_path:@loader_path/x"])
-def test_rpath_with_more_in_the_same_word_is_looked_at(tmp_path: Path, word: str) -> None:
+def test_rpath_word_with_more_content_is_translated(tmp_path: Path, word: str) -> None:
     compiler = Compiler(tmp_path)
     compiler.run("a.o", word, "-o", "a")
     compiler.run("a.o", "-Wl,-rpath,@loader_path", "-o", "a")
@@ -170,13 +170,13 @@ def test_environment_is_in_the_script(tmp_path: Path) -> None:
     assert compiler.run("-c", "a.c").returncode == 0
 
 
-def test_scripts_that_would_be_the_same_are_left_alone(tmp_path: Path) -> None:
+def test_unchanged_scripts_are_left_alone(tmp_path: Path) -> None:
     compiler = Compiler(tmp_path)
     before = compiler.c.stat().st_mtime_ns, compiler.c.stat().st_ino
     assert (Compiler(tmp_path).c.stat().st_mtime_ns, compiler.c.stat().st_ino) == before
 
 
-def test_explanations() -> None:
+def test_undefined_symbols_are_explained() -> None:
     text = "error: undefined symbol: _printf_nowhere\n    note: referenced by a.o\n"
     assert explain(text, "arm64", "14.0") == [
         "_printf_nowhere: no library of macOS is known to have it; link the library that defines it"
@@ -190,17 +190,17 @@ def test_explanations() -> None:
     assert explain(many, "arm64", "14.0")[-1] == "and 10 more"
 
 
-def test_text_for_cmake_is_taken_as_it_is() -> None:
+def test_text_for_cmake_is_passed_on_literally() -> None:
     assert cmake_text('a;b ${c} "d"') == '[=[a;b ${c} "d"]=]'
     assert cmake_text("a]=]b") == "[==[a]=]b]==]"
     assert cmake_text("a]=") == "[==[a]=]==]"
 
 
-def test_folder_further_in_comes_last() -> None:
+def test_nested_folder_comes_last() -> None:
     assert prefix_maps({"/a/b": "b", "/a": "a"}) == ["-ffile-prefix-map=/a=a", "-ffile-prefix-map=/a/b=b"]
 
 
-def test_toolchains_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toolchains_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Target("arm64", "14.0")
     assert find_toolchain("zig", target, {}).name == "zig"
     assert find_toolchain("apple", target, {}).name == "apple"
@@ -231,7 +231,7 @@ def test_host_compilers_are_those_of_the_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"c": 1, "cxx": 2, "toolchain_file": 3}'])
-def test_what_was_not_prepared_cannot_be_loaded(tmp_path: Path, text: str | None) -> None:
+def test_a_toolchain_that_was_not_prepared_cannot_be_loaded(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "prepared.json").write_text(text)
     with pytest.raises(ToolError, match="no toolchain was prepared here"):
@@ -249,7 +249,7 @@ def test_flags_of_a_host_compiler_are_part_of_its_identity() -> None:
 
 
 class Mac:
-    """Programs that answer as Apple's do."""
+    """Programs that answer like Apple's."""
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder / "usr" / "bin"
@@ -306,7 +306,7 @@ def test_ccache_gets_the_final_flags_of_compile_calls(mac: Mac, tmp_path: Path) 
 
 
 def _calls(mac: Mac) -> list[list[str]]:
-    """Return what was started: for each call ccache, if it was, and the compiler."""
+    """Return the started programs: for each call ccache, if it was started, and the compiler."""
     found: list[list[str]] = []
     for line in mac.record.read_text().splitlines():
         if not found or not found[-1][-1].startswith("ccache "):
@@ -315,7 +315,7 @@ def _calls(mac: Mac) -> list[list[str]]:
     return found
 
 
-def test_no_ccache_no_scripts_for_it(mac: Mac, tmp_path: Path) -> None:
+def test_without_ccache_there_are_no_scripts_for_it(mac: Mac, tmp_path: Path) -> None:
     mac.environ["PATH"] = str(mac.bin)
     prepared = find_toolchain("apple", Target("arm64", "14.0"), mac.environ).prepare(
         tmp_path / "tools", PrepareContext(tmp_path / "cache")

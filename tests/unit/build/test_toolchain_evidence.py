@@ -44,7 +44,7 @@ def image(
 ) -> bytes:
     """Return a dylib with undefined symbols by name and `n_desc`, and imports by name and ordinal.
 
-    Without `chained` nothing is bound, so that the symbol table is what tells the imports.
+    Without `chained` nothing is bound, so that only the symbol table lists the imports.
     """
     data = machobytes.dylib(arch, dylibs=dylibs, minos=minos, sdk=sdk)
     strings, table = b" \0", b""
@@ -85,7 +85,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_strong_imports_of_system_libraries_are_taken_with_their_library() -> None:
+def test_strong_imports_are_collected_with_their_library() -> None:
     data = image([("_a", 1 << 8), ("_b", 2 << 8), ("_c", 3 << 8)], dylibs=(CXX, SYSTEM, "@rpath/libother.dylib"))
     assert imports(data) == [
         SystemImport(CXX, "_a", weak_definition=False),
@@ -106,11 +106,11 @@ def test_a_library_that_may_be_missing_proves_nothing() -> None:
     ]
 
 
-def test_a_reference_to_a_weak_definition_is_told() -> None:
+def test_a_reference_to_a_weak_definition_is_marked() -> None:
     assert imports(image([("__Znwm", 1 << 8 | TO_WEAK)])) == [SystemImport(CXX, "__Znwm", weak_definition=True)]
 
 
-def test_a_weak_lookup_of_chained_fixups_has_its_library_in_the_symbol_table() -> None:
+def test_a_weak_chained_lookup_finds_its_library_by_symbol_table() -> None:
     symbols = [("__Znwm", 1 << 8), ("__Zown", 0), ("__Zmay", 1 << 8 | WEAK_REF), ("_x", 2 << 8)]
     chained = [("__Znwm", -3), ("__Zown", -3), ("__Zmay", -3), ("_x", 2)]
     assert imports(image(symbols, chained=chained)) == [
@@ -140,7 +140,7 @@ def test_the_lowest_macos_of_all_wheels_counts_in_any_order(tmp_path: Path) -> N
         assert contents(tmp_path / str(index)) == expected
 
 
-def test_what_a_collection_adds_is_counted(tmp_path: Path) -> None:
+def test_additions_of_a_collection_are_counted(tmp_path: Path) -> None:
     first = wheel(tmp_path / "1", image([("_a", 256), ("_b", 256)], minos="14.0"))
     second = wheel(tmp_path / "2", image([("_b", 256), ("_c", 256)], minos="12.0"), b"\xcf\xfa\xed\xfe" + bytes(60))
     assert collect([first], tmp_path / "e", [CXX]) == (1, 1, 0, 2, 0)
@@ -181,7 +181,7 @@ def damaged(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["flat namespace", "other system", "no version", "symbols outside", "cut off"])
-def test_an_image_that_proves_nothing_is_passed_over(tmp_path: Path, kind: str) -> None:
+def test_an_image_that_proves_nothing_is_skipped(tmp_path: Path, kind: str) -> None:
     path = wheel(tmp_path, damaged(kind), image([("_b", 256)]))
     assert collect([path], tmp_path / "e", [CXX]) == (1, 1, 1, 1, 0)
     assert lowest(tmp_path / "e", "_a") is None
@@ -195,7 +195,7 @@ def test_all_slices_of_a_universal_file_are_read(tmp_path: Path) -> None:
     assert lowest(tmp_path / "e", "_a") is None
 
 
-def test_only_libraries_that_are_asked_for_or_known_are_collected(tmp_path: Path) -> None:
+def test_only_requested_or_known_libraries_are_collected(tmp_path: Path) -> None:
     path = wheel(tmp_path, image([("_a", 256), ("_b", 512)]))
     collect([path], tmp_path / "e", [SYSTEM])
     assert list(load_evidence(tmp_path / "e")) == [SYSTEM]
@@ -209,7 +209,7 @@ def test_a_name_that_could_break_the_file_is_left_out(tmp_path: Path) -> None:
     assert lowest(tmp_path / "e", "_d$1") == "11.0"
 
 
-def test_a_file_that_is_no_wheel_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_wheel_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no wheel"):
         collect([tmp_path], tmp_path / "e")
     (tmp_path / WHEEL).write_bytes(b"PK")
@@ -222,7 +222,7 @@ def test_a_file_that_is_no_wheel_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["libc++", "@rpath/libx.dylib", "/opt/lib/libx.dylib", '/usr/lib/"x.dylib'])
-def test_only_libraries_of_macos_can_be_asked_for(tmp_path: Path, name: str) -> None:
+def test_only_libraries_of_macos_can_be_requested(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="not a library of macOS"):
         collect([wheel(tmp_path)], tmp_path / "e", [name])
 
@@ -268,7 +268,7 @@ def test_a_malformed_file_of_evidence_is_an_error(tmp_path: Path, text: str) -> 
         load_evidence(tmp_path)[CXX]
 
 
-def test_stubs_have_what_the_deployment_target_has(tmp_path: Path) -> None:
+def test_stubs_have_the_symbols_of_the_deployment_target(tmp_path: Path) -> None:
     symbols = [("__Znwm", 256 | TO_WEAK), ("_a", 256)]
     new = image([("_new", 256)], minos="13.3")
     collect([wheel(tmp_path, image(symbols), new)], tmp_path / "e", [CXX])
@@ -294,14 +294,14 @@ def test_the_evidence_of_macbuild_is_in_order() -> None:
             names = [
                 symbol for group in library.file.evidence if group.arch == arch for symbol in group.symbols.split()
             ]
-            assert len(names) == len(set(names)), f"{name} has a symbol twice"
+            assert len(names) == len(set(names)), f"{name} lists a symbol twice"
             assert library.weak <= {symbol for claims in library.claims.values() for symbol in claims}
         for group in library.file.evidence:
             assert pack_version(group.macos) >= pack_version("11.0" if group.arch == "arm64" else "10.4")
             assert re.fullmatch(r"[\w.+!-]+\.whl|ziglang-[\d.]+: libc(xx)?/include/[\w./-]+", group.wheel)
 
 
-# What libc++ documents in `__configuration/availability.h`, and the first macOS with std::filesystem.
+# Symbols that libc++ documents in `__configuration/availability.h`, and the first macOS with std::filesystem.
 INTRODUCED = {
     r"__ZNSt3__18to_charsEPcS0_[dfe].*": "13.3",
     r"__ZNSt3__122__libcpp_verbose_abort.*": "13.3",
@@ -318,7 +318,7 @@ INTRODUCED = {
 }
 
 
-def test_no_evidence_is_below_what_is_documented() -> None:
+def test_no_evidence_is_older_than_the_documentation() -> None:
     seen = set()
     for library in load_evidence().values():
         for claims in library.claims.values():
@@ -329,7 +329,7 @@ def test_no_evidence_is_below_what_is_documented() -> None:
     assert len(seen) >= len(INTRODUCED) - 3, "the patterns no longer find anything"
 
 
-def test_operator_new_can_be_replaced_and_nothing_else_of_its_kind_is_plain() -> None:
+def test_operator_new_and_delete_are_weak() -> None:
     weak = load_evidence()[CXX].weak
     assert {"__Znwm", "__Znam", "__ZdlPv", "__ZdaPv", "__ZTISt12out_of_range"} <= weak
     everything = {symbol for claims in load_evidence()[CXX].claims.values() for symbol in claims}

@@ -1,4 +1,4 @@
-"""The table of flags: each row does what it says, and every row is tried."""
+"""Test the table of flags: each row has its documented effect, and every row is tried."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYSTEM = System(
 DROP: list[str] = []
 REFUSE = None
 
-# For each row: what is passed on the command line, and what becomes of it with zig.
+# For each row: the flags on the command line, and their translation for zig.
 LINKER: dict[str, tuple[str, list[str] | None]] = {
     "--version-script": ("-Wl,--version-script=list.ver", DROP),
     "-exported_symbols_list": ("-Wl,-exported_symbols_list,list.exp", DROP),
@@ -220,7 +220,7 @@ KEPT = {"--version-script": ["_a", "_b*"], "-exported_symbols_list": ["_a", "_b*
 
 @pytest.fixture(autouse=True, scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Run in a folder with the files that the rows name."""
+    """Run in a folder with the files named in the rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("flags"))
         Path("list.ver").write_text("V1 { global: a; b*; local: *; };")
@@ -236,7 +236,7 @@ def test_every_row_is_tried_and_every_trial_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.on} {rule.flag}")
-def test_row(rule: Rule) -> None:
+def test_row_has_its_documented_effect(rule: Rule) -> None:
     line, wanted = CASES[rule.on][rule.flag]
     kind = "compile" if rule.on == "compile" else "link"
     if wanted is REFUSE:
@@ -255,14 +255,14 @@ def test_row(rule: Rule) -> None:
         assert all(note.endswith(f"left out: {rule.note}") for note in found.notes)
 
 
-def test_every_row_says_why_and_what() -> None:
+def test_every_row_has_a_reason_and_an_effect() -> None:
     for rule in RULES:
         assert rule.action in {"accept", "translate", "drop", "refuse"}, rule
         assert rule.note or rule.action == "accept" or rule.to, rule
         assert bool(rule.to or rule.handler) == (rule.action == "translate"), rule
 
 
-def test_rows_of_apples_linker_differ_where_they_say_so() -> None:
+def test_rows_for_apples_linker_differ_only_where_stated() -> None:
     apple = {(rule.on, rule.flag): rule.action for rule in load_rules("apple")}
     zig = {(rule.on, rule.flag): rule.action for rule in load_rules("zig")}
     assert apple["linker", "-all_load"] == "accept"
@@ -286,13 +286,13 @@ def test_werror_stays_in_a_project_of_our_own() -> None:
         "-Xlinker --soname -Wl,libx.so",
     ],
 )
-def test_forms_in_which_a_linker_flag_comes(line: str) -> None:
+def test_every_form_of_a_linker_flag_is_understood(line: str) -> None:
     found = translate([*line.split(), "a.o"], RULES, SYSTEM, kind="link")
     assert found.arguments == ["-install_name", "@rpath/libx.so", "a.o"]
 
 
 @pytest.mark.parametrize("line", ["-Wl,-soname libx.so", "-Wl,--no-as-needed,-soname libx.so"])
-def test_a_plain_word_after_a_linker_flag_is_its_value_as_compilers_pass_it_on(line: str) -> None:
+def test_a_plain_word_after_a_linker_flag_is_its_value(line: str) -> None:
     found = translate([*line.split(), "a.o"], RULES, SYSTEM, kind="link")
     assert found.arguments[-3:] == ["-install_name", "@rpath/libx.so", "a.o"]
 
@@ -308,7 +308,7 @@ def test_unknown_linker_flag_is_refused_and_named() -> None:
         translate(["-Wl,--frobnicate"], RULES, SYSTEM, kind="link")
 
 
-def test_words_that_belong_to_other_flags_are_not_read_as_flags() -> None:
+def test_values_of_other_flags_are_not_read_as_flags() -> None:
     line = ["-o", "-lm", "-isystem", "-lrt", "-Xclang", "-bundle", "-install_name", "@rpath/x", "-MF", "-static"]
     assert translate(line, RULES, SYSTEM, kind="link").arguments == line
 
@@ -318,7 +318,7 @@ def test_unknown_flags_of_the_compiler_pass() -> None:
     assert translate(line, RULES, SYSTEM, kind="link").arguments == line
 
 
-def test_a_compile_call_does_not_look_at_linker_flags() -> None:
+def test_a_compile_call_ignores_linker_flags() -> None:
     found = translate(["-Wl,--frobnicate", "-c", "a.c"], RULES, SYSTEM, kind="compile")
     assert found.arguments == ["-c", "a.c"]
 
@@ -329,7 +329,7 @@ def test_other_architecture_is_refused() -> None:
 
 
 @pytest.mark.parametrize("line", ["-undefined dynamic_lookup", "-Wl,-undefined,dynamic_lookup"])
-def test_symbols_that_are_looked_up_at_run_time_are_checked_after_the_link(line: str) -> None:
+def test_symbols_resolved_at_run_time_are_checked_after_the_link(line: str) -> None:
     found = translate(line.split(), RULES, SYSTEM, kind="link")
     assert (found.arguments, found.flat) == (["-Wl,-undefined,dynamic_lookup"], True)
     assert not translate(["-Wl,-undefined,error"], RULES, SYSTEM, kind="link").flat
@@ -341,13 +341,13 @@ def test_undefined_symbols_cannot_be_ignored(line: str) -> None:
         translate(line.split(), RULES, SYSTEM, kind="link")
 
 
-def test_framework_without_evidence_is_refused_with_the_way_to_get_some() -> None:
+def test_framework_without_evidence_is_refused_with_a_hint() -> None:
     with pytest.raises(ToolError, match="no evidence stub for framework AppKit") as caught:
         translate(["-framework", "AppKit"], RULES, SYSTEM, kind="link")
     assert "macbuild stubs collect" in str(caught.value.hint)
 
 
-def test_with_an_sdk_libraries_and_frameworks_are_left_to_the_linker() -> None:
+def test_an_sdk_leaves_libraries_and_frameworks_to_the_linker() -> None:
     found = translate(
         ["-framework", "AppKit", "-weak_framework", "Metal", "-lobjc", "-lc++", "-nostdlib++"],
         load_rules("apple"),
@@ -373,7 +373,7 @@ def test_a_projects_own_archive_goes_before_the_systems_library(tmp_path: Path) 
     assert found.arguments == ["-L", str(tmp_path), f"{tmp_path}/libobjc.a"]
 
 
-def test_a_path_with_a_comma_reaches_the_linker_whole() -> None:
+def test_a_path_with_a_comma_reaches_the_linker_unsplit() -> None:
     found = translate(["-Xlinker", "-force_load", "-Xlinker", "a,b/liba.a"], RULES, SYSTEM, kind="link")
     assert found.arguments == ["-Xlinker", "-force_load", "-Xlinker", "a,b/liba.a"]
 
@@ -383,7 +383,7 @@ def test_the_systems_libcxx_is_added_once() -> None:
     assert not translate(["a.o", "-lc++"], RULES, SYSTEM, kind="link").libcxx
 
 
-def test_a_dylib_without_a_name_gets_one_without_its_folder() -> None:
+def test_a_dylib_without_an_install_name_gets_its_file_name() -> None:
     found = translate(["-shared", "-o", "/home/me/out/liba.dylib", "a.o"], RULES, SYSTEM, kind="link")
     assert found.arguments[-2:] == ["-install_name", "@rpath/liba.dylib"]
     found = translate(["-o", "/home/me/out/tool", "a.o"], RULES, SYSTEM, kind="link")
@@ -420,7 +420,7 @@ def test_missing_list_is_an_error_that_names_it(flag: str) -> None:
         translate([flag], RULES, SYSTEM, kind="link")
 
 
-def test_rules_survive_json() -> None:
+def test_rules_survive_a_round_trip_through_json() -> None:
     import json
 
     assert rules_from(json.loads(json.dumps(RULES)))[0].flag == RULES[0].flag
@@ -440,12 +440,12 @@ def test_rules_survive_json() -> None:
         ("V { local: *; }; W { c; };", ["_c"]),
     ],
 )
-def test_version_scripts(script: str, names: list[str]) -> None:
+def test_version_scripts_give_their_global_names(script: str, names: list[str]) -> None:
     assert read_version_script(script, "x") == names
 
 
 @pytest.mark.parametrize("script", ["", "global: a;", "{ a;", "} {", "{ a; }; }"])
-def test_what_is_no_version_script_is_refused(script: str) -> None:
+def test_text_that_is_not_a_version_script_is_refused(script: str) -> None:
     with pytest.raises(ToolError, match="is not a version script"):
         read_version_script(script, "x")
 
@@ -455,5 +455,5 @@ def test_demangled_names_are_refused() -> None:
         read_version_script('{ global: extern "C++" { foo::bar*; }; };', "x")
 
 
-def test_export_list() -> None:
+def test_an_export_list_gives_its_names() -> None:
     assert read_export_list("_a\n\n  _b* # x\n#c\n") == ["_a", "_b*"]

@@ -48,7 +48,7 @@ def break_alpha(sample: Sample) -> None:
     "command",
     ["all", "build alpha", "all -n", "plan", "recipes list", "recipes show alpha", "cache list", "doctor"],
 )
-def test_stdout_has_only_versioned_json(sample: Sample, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdout_has_only_json_with_a_version(sample: Sample, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     del sample
     assert run([*command.split(), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["version"] == 1
@@ -89,7 +89,7 @@ def test_a_run_with_nothing_to_do_says_so(made: Sample, capsys: pytest.CaptureFi
     assert err == "Nothing to do: everything is up to date.\n"
 
 
-def test_quiet_leaves_stderr_empty_and_verbose_says_more(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_leaves_stderr_empty_and_verbose_adds_lines(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["all", "-q"]) == 0
     assert capsys.readouterr().err == ""
     sample.project().store.clean()
@@ -97,7 +97,7 @@ def test_quiet_leaves_stderr_empty_and_verbose_says_more(sample: Sample, capsys:
     assert "fetch" in capsys.readouterr().err
 
 
-def test_each_line_of_the_json_log_parses_also_errors(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_line_of_the_json_log_parses_including_errors(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["all", "--log-format", "json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert {"StepStarted", "StepFinished"} <= {line["event"] for line in lines}
@@ -122,7 +122,7 @@ def test_each_line_of_the_json_log_parses_also_errors(sample: Sample, capsys: py
         ([], {"MACBUILD_COLOR": "always"}, True),
     ],
 )
-def test_colour_of_errors(
+def test_errors_are_coloured_as_requested(
     sample: Sample,
     arguments: list[str],
     environ: dict[str, str],
@@ -160,7 +160,7 @@ def test_each_error_class_has_an_exit_code_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in classes(MacbuildError) if kind.__name__ in errors.__all__])
-def test_the_exit_code_is_that_of_the_class(
+def test_the_exit_code_is_that_of_the_error_class(
     sample: Sample, kind: type[MacbuildError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del sample
@@ -203,7 +203,7 @@ def test_an_interrupt_is_130(
         ("audit missing", 2, "no such file"),
     ],
 )
-def test_bad_command_line_is_one_error(
+def test_bad_command_line_gives_one_error(
     sample: Sample, command: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(command.split()) == code
@@ -257,7 +257,7 @@ def test_lint_reports_every_damaged_recipe(sample: Sample, capsys: pytest.Captur
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_recipes_show_and_schema(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes_are_shown_and_their_schema_printed(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     del sample
     assert run(["recipes", "show", "alpha"]) == 0
     assert "sha256" in capsys.readouterr().out
@@ -276,7 +276,7 @@ def test_graphs_name_every_step_and_edge(sample: Sample, capsys: pytest.CaptureF
         assert "alpha-1.0-macos-arm64/audit" in out
 
 
-def test_cache_commands(made: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cache_commands_list_prune_and_clean(made: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cache", "dir"]) == 0
     assert capsys.readouterr().out == f"{made.cache}\n"
     assert run(["cache", "list"]) == 0
@@ -290,16 +290,14 @@ def test_cache_commands(made: Sample, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["cache", "clean"]) == 0
 
 
-def test_cleaning_a_folder_of_somebody_else_is_refused(sample: Sample) -> None:
+def test_cleaning_a_foreign_folder_is_refused(sample: Sample) -> None:
     (sample.root / "home").mkdir()
     (sample.root / "home" / "thesis.txt").write_text("years of work")
     assert run(["cache", "clean", "--cache-dir", "home"]) == errors.StoreError.exit_code
     assert [path.name for path in (sample.root / "home").iterdir()] == ["thesis.txt"]
 
 
-def test_skip_unreachable_lists_what_is_left_out_and_exits_0(
-    sample: Sample, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_skip_unreachable_lists_omissions_and_exits_0(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     sample.add("beta")
     (sample.archives / "alpha-1.0-arm64.tar.gz").unlink()
     assert run(["all", "--skip-unreachable"]) == 0

@@ -71,7 +71,7 @@ def test_show_reports_the_facts_of_both_slices(fat: Path, capsys: pytest.Capture
         assert facts["signature"]["kind"] == "adhoc"
 
 
-def test_show_is_readable_and_says_the_same(fat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_as_text_has_the_same_facts(fat: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = succeed(capsys, "show", fat)
     for word in (str(fat), "x86_64 dylib", "arm64 dylib", "@rpath/liba.dylib (current 1.2.3", "/arm64", "4096 bytes"):
         assert word in text
@@ -83,7 +83,7 @@ def test_show_of_an_unsigned_file_says_none(tmp_path: Path, capsys: pytest.Captu
     assert report(capsys, "show", path)["files"][0]["slices"][0]["signature"] is None
 
 
-def test_names_that_a_terminal_would_obey_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_sequences_in_names_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.dylib"
     content = machobytes.dylib(id="@rpath/EVIL_BYTES.dylib")
     path.write_bytes(content.replace(b"EVIL_BYTES", b"\x1b[31m\xff\n\tzz"))
@@ -123,7 +123,7 @@ def test_verify_of_an_unsigned_file_exits_13_and_of_a_text_11(
     assert run(["macho", "verify", str(path)]) == 11
 
 
-def test_edit_does_everything_in_one_call(fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_edit_makes_all_changes_in_one_call(fat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = fat.read_bytes()
     output = tmp_path / "out.dylib"
     succeed(
@@ -144,14 +144,14 @@ def test_edit_does_everything_in_one_call(fat: Path, tmp_path: Path, capsys: pyt
     assert len(verify_file(output)) == 2
 
 
-def test_edit_of_rpaths_as_a_whole_and_of_one_slice(fat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_edit_replaces_all_rpaths_or_those_of_one_slice(fat: Path, capsys: pytest.CaptureFixture[str]) -> None:
     succeed(capsys, "edit", fat, "--arch", "arm64", "--set-rpaths", "/1", "--set-rpaths", "/2")
     assert rpaths(fat) == [("@loader_path", "/x86_64"), ("/1", "/2")]
     succeed(capsys, "edit", fat, "--delete-rpath", "/x86_64", "--delete-rpath", "/2")
     assert rpaths(fat) == [("@loader_path",), ("/1",)]
 
 
-def test_edit_removes_double_rpaths_and_dependencies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_edit_removes_duplicate_rpaths_and_dependencies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.dylib"
     path.write_bytes(machobytes.dylib(dylibs=DYLIBS, rpaths=["/a", "/b", "/a"]))
     succeed(capsys, "edit", path, "--deduplicate-rpaths", "--remove", DYLIBS[0])
@@ -230,7 +230,7 @@ def test_path_prints_a_folder_whose_tools_run_from_anywhere(
     folder = Path(succeed(capsys, "path").removesuffix("\n"))
     assert tmp_path / "cache" in folder.parents
     assert sorted(path.name for path in folder.iterdir()) == ["codesign", "install_name_tool", "lipo", "otool"]
-    # A module of the folder that a tool is called in must not be taken for one of the standard library.
+    # A module in the folder where a tool is called must not be loaded in place of one of the standard library.
     (tmp_path / "struct.py").write_text("raise SystemExit('loaded from the current folder')")
     environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)}
 
@@ -245,7 +245,7 @@ def test_path_prints_a_folder_whose_tools_run_from_anywhere(
     assert len(verify_file(fat)) == 2
 
 
-def test_tool_folder_is_made_once_and_repaired(tmp_path: Path) -> None:
+def test_tool_folder_is_made_once_and_restored(tmp_path: Path) -> None:
     folder = tool_folder(tmp_path / "with a blank")
     before = (folder / "otool").stat().st_ino
     assert tool_folder(tmp_path / "with a blank") == folder

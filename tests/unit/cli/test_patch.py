@@ -77,7 +77,7 @@ def test_apply_check_and_revert(capsys: pytest.CaptureFixture[str]) -> None:
     assert text(capsys, "revert", "tree", code=PatchError.exit_code) == ""
 
 
-def test_json_tells_states_lines_and_digests(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_states_lines_and_digests(capsys: pytest.CaptureFixture[str]) -> None:
     one, _ = report(capsys, "check", "demo", "tree")["edits"]
     assert one == {
         "name": "wide-size",
@@ -108,12 +108,12 @@ def test_a_bad_edit_is_shown_and_sets_the_exit_code(capsys: pytest.CaptureFixtur
     assert not Path("tree/.macbuild-edits.json").exists()
 
 
-def test_the_platform_chooses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_platform_selects_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
     assert text(capsys, "check", "demo", "tree", "--platform", "linux").startswith("anywhere")
     assert text(capsys, "check", "demo", "tree", "--platform", "beos", code=PatchError.exit_code) == ""
 
 
-def test_explain_tells_all_of_an_edit_and_its_state(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_all_fields_of_an_edit_and_its_state(capsys: pytest.CaptureFixture[str]) -> None:
     assert text(capsys, "explain", "demo").startswith(
         "wide-size: src/sizes.cc\n"
         "  why: Another type of the same width\n"
@@ -136,7 +136,7 @@ def test_explain_tells_all_of_an_edit_and_its_state(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_new_writes_what_apply_can_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_writes_edits_that_apply_accepts(capsys: pytest.CaptureFixture[str]) -> None:
     changed = Path("changed/src")
     changed.mkdir(parents=True)
     (changed / "sizes.cc").write_text("uint64_t amount = 0;\nold\n")

@@ -1,4 +1,4 @@
-"""Plain command lines are read without Typer's parser, to the same values."""
+"""Test that plain command lines are read without Typer's parser, to the same values."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ NOT_PLAIN = [
 
 
 def by_typer(words: list[str]) -> dict[str, Any]:
-    """Return what Typer makes of the words."""
+    """Return how Typer parses the words."""
     found: dict[str, Any] = {}
 
     def take(**values: Any) -> None:
@@ -80,11 +80,11 @@ def by_typer(words: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("words", PLAIN)
-def test_plain_words_mean_what_typer_makes_of_them(words: list[str]) -> None:
+def test_plain_words_parse_as_in_typer(words: list[str]) -> None:
     values = read_words(SIGNATURE, words)
     assert values is not None
     expected = by_typer(words)
-    # Typer gives an empty list where none was given and the default is None.
+    # Typer gives an empty list if none was given and the default is None.
     assert {name: value or None for name, value in values.items()} == {
         name: value or None for name, value in expected.items()
     }
@@ -105,7 +105,7 @@ def test_a_list_before_another_argument_is_left_to_typer() -> None:
     assert read_words(inspect.signature(two, eval_str=True), ["a", "b"]) is None
 
 
-def test_most_commands_are_read_plainly() -> None:
+def test_most_commands_are_read_without_typer() -> None:
     module.application("")
     calls = [[], ["x"], ["x", "--output", "y"], ["x", "y", "--output", "z"]]
     left = [

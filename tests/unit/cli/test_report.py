@@ -1,4 +1,4 @@
-"""The page of `--report`: whole, self-contained, safe against hostile names, and saying what happened."""
+"""Test the page of `--report`: complete, self-contained, safe against hostile names, and right about the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONE = "libtorch-2.13.0-macos-arm64"
 
 
 class Page(HTMLParser):
-    """Read a page strictly: every element that is opened is closed, in order."""
+    """Read a page strictly: every opened element is closed, in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def test_page_is_well_formed_with_unique_ids_and_working_links(page: Page) -> No
     assert set(page.attributes("aria-labelledby")) <= set(ids)
 
 
-def test_each_page_asks_for_nothing_and_runs_nothing(page: Page) -> None:
+def test_each_page_loads_nothing_and_runs_nothing(page: Page) -> None:
     tags = {tag for tag, _ in page.elements}
     assert not tags & {"script", "img", "iframe", "object", "embed", "base", "form"}
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
@@ -85,7 +85,7 @@ def test_each_page_asks_for_nothing_and_runs_nothing(page: Page) -> None:
     assert any("default-src 'none'" in value for value in page.attributes("content"))
 
 
-def test_the_style_asks_for_nothing(tmp_path: Path) -> None:
+def test_the_style_loads_nothing(tmp_path: Path) -> None:
     text = render(*reports.idle(tmp_path))
     style = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in style
@@ -116,7 +116,7 @@ def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
     assert "x" * 2000 not in page.text
 
 
-def test_text_that_cannot_be_encoded_is_written(tmp_path: Path) -> None:
+def test_text_with_lone_surrogates_is_written(tmp_path: Path) -> None:
     result, steps = reports.failed(tmp_path)
     errors: dict[str, MacbuildError] = {"a/b": StoreError("is damaged", where=Path("a\udc80b"))}
     write_report(tmp_path / "r.html", BuildResult(result.plan, (), errors, {}), steps)
@@ -133,7 +133,7 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     assert render(*reports.successful(tmp_path, 300)) == render(*reports.successful(tmp_path, 300))
 
 
-def test_an_artifact_tells_its_facts(tmp_path: Path) -> None:
+def test_an_artifact_shows_its_facts(tmp_path: Path) -> None:
     text = Page(render(*reports.successful(tmp_path, 100))).text
     for fact in (f"{ONE}.tar.gz", "83.0 MB packed", reports.HASH, "Minimum macOS14.0", "wheel torch==2.13.0", "1 link"):
         assert fact in text
@@ -152,7 +152,7 @@ def test_failure_comes_first_with_hint_and_missing_artifacts() -> None:
     assert "1 failed" in page.text
 
 
-def test_the_home_folder_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_folder_is_not_disclosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "alice"
     monkeypatch.setenv("HOME", str(home))
     text = render(*reports.failed(home))
@@ -165,7 +165,7 @@ def test_a_folder_beside_the_home_folder_keeps_its_name(tmp_path: Path, monkeypa
     assert str(tmp_path / "alice2" / "store") in render(*reports.failed(tmp_path / "alice2"))
 
 
-def test_verdict_tells_if_anything_was_built_without_left_out(tmp_path: Path) -> None:
+def test_verdict_says_what_was_built_and_left_out(tmp_path: Path) -> None:
     result, steps = reports.successful(tmp_path, 10)
     left_out = dict(reports.failed(tmp_path)[0].unreachable)
     text = Page(render(BuildResult(result.plan, result.published, {}, left_out), steps)).text
@@ -207,7 +207,7 @@ def test_parallel_steps_have_their_own_lanes_and_lanes_are_reused() -> None:
     assert (spans["c"].start, spans["c"].width) == (0.25, 0.25)
 
 
-def test_last_end_of_a_step_counts_and_others_are_distinguished() -> None:
+def test_last_end_of_a_step_counts_and_states_are_distinguished() -> None:
     steps = reports.chain(ONE)
     plan = Plan(steps, (reports.artifact(ONE, "libtorch"),))
     ended = states(plan, [reports.event(f"{ONE}/fetch", 0, 1, "failed"), reports.event(f"{ONE}/fetch", 1, 2)])
@@ -270,7 +270,7 @@ def test_parts_hold_every_byte_and_every_file_once() -> None:
         (7 * 10**15, "7000.0 TB"),
     ],
 )
-def test_sizes_are_in_units_of_a_thousand(number: int, text: str) -> None:
+def test_sizes_are_in_decimal_units(number: int, text: str) -> None:
     assert size(number) == text
 
 
@@ -285,10 +285,10 @@ def test_sizes_are_in_units_of_a_thousand(number: int, text: str) -> None:
         (7260, "2 h 1 min"),
     ],
 )
-def test_time_spans_are_said_as_a_person_says_them(seconds: float, text: str) -> None:
+def test_durations_are_easy_to_read(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_only_markup_is_not_escaped() -> None:
+def test_only_markup_stays_unescaped() -> None:
     assert el("p", "<b>", Html("<b></b>"), title='"') == '<p title="&quot;">&lt;b&gt;<b></b></p>'
     assert printable("a\nb\tc\u2028") == "a\nb\\x09c\\u2028"

@@ -1,4 +1,4 @@
-"""Tables for a person: they fit a terminal of 80 columns, and use one line per row where there is room."""
+"""Test tables for a person: they fit a terminal of 80 columns, and use one line per row if there is room."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fix_step(name: str, arch: str = "arm64") -> Step:
 
 
 def result(folder: Path, *, compiled: int = 0, archs: tuple[str, ...] = ("arm64",)) -> BuildResult:
-    """Return a build with one artifact, three libraries of which some were compiled, and what was left out."""
+    """Return a build with one artifact, three libraries of which some were compiled, and omissions."""
     steps = [fix_step(name, arch) for name in ("abseil", "protobuf", "zlib") for arch in archs]
     plan = Plan(reports.chain(LONG) | {step.id: step for step in steps}, (reports.artifact(LONG, "backend"),))
     plan = msgspec.structs.replace(plan, remarks=(f"tritonserver is made without grpc: {URL} is not pinned",))
@@ -100,7 +100,7 @@ def test_paths_of_stages_are_shown_on_request(
     assert out[-3:] == [f"{step}: {path}" for step, path in built.stages.items()]
 
 
-def test_what_is_left_out_is_a_short_line_each_and_whole_with_v(
+def test_omissions_are_short_lines_and_full_texts_with_v(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     built = result(tmp_path)
@@ -116,7 +116,7 @@ def test_what_is_left_out_is_a_short_line_each_and_whole_with_v(
 
 
 @pytest.mark.parametrize(("columns", "head"), [(80, f"{LONG}"), (200, "STEP")])
-def test_plan_is_grouped_by_component_where_it_does_not_fit(
+def test_plan_is_grouped_by_component_if_it_does_not_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, columns: int, head: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -45,7 +45,7 @@ def sample(tmp_path: Path) -> Sample:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """Return two components that were built by one run; tests must not change it."""
+    """Return two components built by one run; tests must not change them."""
     sample = two(tmp_path_factory.mktemp("whole") / "project")
     assert not sample.make().failed
     return sample
@@ -140,11 +140,11 @@ def test_universal2_is_made_from_both_slices(sample: Sample) -> None:
 
 
 BAD: dict[str, tuple[Mapping[str, bytes | str], type[MacbuildError]]] = {
-    "a dependency nobody has": (files("alpha", "arm64", dylibs=["/opt/x/libx.dylib"]), FixError),
-    "nothing the layout asks for": ({"README": b"x"}, RecipeError),
+    "an unknown dependency": (files("alpha", "arm64", dylibs=["/opt/x/libx.dylib"]), FixError),
+    "nothing that the layout matches": ({"README": b"x"}, RecipeError),
     "another architecture": (files("alpha", "x86_64"), FixError),
     "an escaping link": ({**files("alpha", "arm64"), "lib/x": "../../../../etc/passwd"}, ArchiveError),
-    "what the policy rejects": (
+    "a stage that the policy rejects": (
         {**files("alpha", "arm64"), "lib/libz.dylib": machobytes.dylib(id="z", minos="12.0")},
         AuditError,
     ),
@@ -152,7 +152,7 @@ BAD: dict[str, tuple[Mapping[str, bytes | str], type[MacbuildError]]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_error_publishes_nothing_but_keep_going_publishes_the_rest(sample: Sample, what: str) -> None:
+def test_error_publishes_nothing_and_keep_going_the_rest(sample: Sample, what: str) -> None:
     content, error = BAD[what]
     replace(sample, "alpha", content)
     result = sample.make()
@@ -167,13 +167,13 @@ def test_error_publishes_nothing_but_keep_going_publishes_the_rest(sample: Sampl
 
 def test_an_error_leaves_an_older_dist_untouched(made: Sample) -> None:
     before = tree(made.dist)
-    replace(made, "alpha", BAD["a dependency nobody has"][0])
+    replace(made, "alpha", BAD["an unknown dependency"][0])
     assert made.make().failed
     assert tree(made.dist) == before
 
 
 def test_a_failed_step_is_tried_again_and_done_ones_are_not(sample: Sample) -> None:
-    replace(sample, "alpha", BAD["a dependency nobody has"][0])
+    replace(sample, "alpha", BAD["an unknown dependency"][0])
     sample.make("alpha")
     sample.make("alpha")
     assert started(sample) == ["alpha-1.0-macos-arm64/fix"]
@@ -193,7 +193,7 @@ def test_steps_of_components_run_at_the_same_time(sample: Sample, monkeypatch: p
 
 
 class TestUnreachable:
-    def test_the_next_source_serves_and_it_is_said(self, sample: Sample) -> None:
+    def test_the_next_source_is_used_and_reported(self, sample: Sample) -> None:
         with server({}) as url:
             sample.serve_first("alpha", url)
             result = sample.make()
@@ -203,7 +203,7 @@ class TestUnreachable:
         assert any("alpha 1.0 arm64 remote" in warning and "404" in warning for warning in warnings)
         assert [made.state for made in result.published] == ["built", "built"]
 
-    def test_the_first_source_serves_when_it_answers(self, sample: Sample) -> None:
+    def test_the_first_source_is_used_when_it_answers(self, sample: Sample) -> None:
         data = (sample.archives / "alpha-1.0-arm64.tar.gz").read_bytes()
         with server({"alpha-1.0-arm64.tar.gz": data}) as url:
             sample.serve_first("alpha", url)
@@ -227,7 +227,7 @@ class TestUnreachable:
             sample.make()
         assert not sample.dist.exists()
 
-    def test_skip_unreachable_makes_the_rest_and_says_why(self, sample: Sample) -> None:
+    def test_skip_unreachable_builds_the_rest_and_says_why(self, sample: Sample) -> None:
         self.lose(sample)
         result = sample.make(skip_unreachable=True)
         assert result.failed == {}
@@ -236,7 +236,7 @@ class TestUnreachable:
         assert [made.summary.file for made in result.published] == ["beta-1.0-macos-arm64.tar.gz"]
         assert not result.idle
 
-    def test_keep_going_makes_the_rest_and_fails(self, sample: Sample) -> None:
+    def test_keep_going_builds_the_rest_and_fails(self, sample: Sample) -> None:
         self.lose(sample)
         result = sample.make(keep_going=True)
         assert [type(error) for error in result.failed.values()] == [UnreachableError]
@@ -251,7 +251,7 @@ class TestUnreachable:
         assert list(sample.make(skip_unreachable=True).unreachable) == ["alpha"]
         assert [type(error) for error in sample.make(keep_going=True).failed.values()] == [LockError]
 
-    def test_keep_going_takes_the_next_source_after_another_error(self, sample: Sample) -> None:
+    def test_keep_going_tries_the_next_source_after_another_error(self, sample: Sample) -> None:
         replace(sample, "beta", {"README": b"x"})
         with server({}) as url:
             sample.serve_first("alpha", url)
@@ -259,7 +259,7 @@ class TestUnreachable:
         assert [type(error) for error in result.failed.values()] == [RecipeError]
         assert [made.summary.file for made in result.published] == ["alpha-1.0-macos-arm64.tar.gz"]
 
-    def test_an_error_elsewhere_is_what_is_told_without_keep_going(self, sample: Sample) -> None:
+    def test_without_keep_going_the_other_error_is_reported(self, sample: Sample) -> None:
         replace(sample, "beta", {"README": b"x"})
         with server({}) as url:
             sample.serve_first("alpha", url)
@@ -288,7 +288,7 @@ class TestStore:
     def test_a_read_only_store_serves_a_run_with_nothing_to_do(
         self, made: Sample, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # Permissions do not bind root, who may run this: refuse what a read-only file system refuses.
+        # Permissions do not bind root, who may run this: refuse what a read-only file system would refuse.
         for name in ("utime", "rename", "replace", "link", "mkdir"):
             monkeypatch.setattr(os, name, _refused)
         monkeypatch.setattr(Path, "write_text", _refused)
@@ -336,7 +336,7 @@ class TestStore:
         with store.in_use(), pytest.raises(StoreError, match="using"), store.in_use(alone=True):
             pass
 
-    def test_a_run_keeps_what_it_uses_from_being_pruned(self, made: Sample) -> None:
+    def test_results_in_use_are_not_pruned(self, made: Sample) -> None:
         store = made.project().store
         for entry in store.entries():
             os.utime(entry.path / "meta.json", (1, 1))
@@ -407,7 +407,7 @@ def test_two_processes_share_store_and_dist(sample: Sample, whole: Sample) -> No
 
 
 @pytest.mark.parametrize("kind", ["unpack", "pack"])
-def test_a_killed_run_is_made_good_by_the_next(sample: Sample, whole: Sample, kind: str) -> None:
+def test_the_next_run_completes_a_killed_one(sample: Sample, whole: Sample, kind: str) -> None:
     code = (
         "import os, signal, macbuild.steps.executor as r; old = r.run_step\n"
         "def step(s, *a):\n"

@@ -1,4 +1,4 @@
-"""`macbuild doctor --upstream` checks that edits fit, from the few files that they touch."""
+"""Test that `macbuild doctor --upstream` checks whether edits fit, from the few files that they touch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.gitrepo import Repository
 from tests.support.sample import server
 
 ROOT = Path(__file__).parents[3]
-# The synthetic repositories, which have every place that the edits look for.
+# The synthetic repositories, which have every place that the edits change.
 REPOSITORIES = {
     "backend": "backend",
     "common": "common",
@@ -49,7 +49,7 @@ class Upstream:
         save_lock(root / "macbuild.lock", Lock())
 
     def add(self, name: str, *sources: dict[str, Any], version: str = "2.73.0", layout: str = "**/*") -> None:
-        """Add a component, or a release to one, with these sources; the layout takes what matches."""
+        """Add a component, or a release to one, with these sources; the layout takes the matching files."""
         path = self.root / f"recipes/{name}/recipe.toml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(
@@ -94,11 +94,11 @@ class Upstream:
         return Project(Settings(recipes="recipes", cache_dir="cache", **settings), os.environ, self.root)
 
     def look(self, version: str | None = None, **settings: Any) -> dict[str, ComponentCheck]:
-        """Return what each component finds, by its name."""
+        """Return the result for each component, by its name."""
         return {look.component: look for look in check_upstream(self.project(**settings), version, discard)}
 
     def pin(self) -> None:
-        """Write the lock as `macbuild lock` does."""
+        """Write the lock like `macbuild lock`."""
         project = self.project()
         save_lock(project.lock_path, write_lock(project, Lock(), discard, update=False))
 
@@ -161,7 +161,7 @@ def test_the_states_are_those_of_a_whole_tree(upstream: Upstream) -> None:
     assert str(error) == "upstream does not fit 3 edits: alpha four, alpha five, alpha six"
 
 
-def test_paths_are_those_that_the_layout_makes(upstream: Upstream) -> None:
+def test_paths_are_those_after_the_layout(upstream: Upstream) -> None:
     upstream.edits("alpha", ONE)
     upstream.add_repository("alpha", {"inner/src/a.c": "old_name\n", "src/a.c": "else\n"}, layout="inner/**/*")
     assert states(upstream.look()["alpha"]) == {"one": "applied"}
@@ -171,7 +171,7 @@ def test_paths_are_those_that_the_layout_makes(upstream: Upstream) -> None:
     assert "'nowhere/**/*' matches nothing" in str(look.problem)
 
 
-def test_a_link_in_place_of_a_file_is_told_as_a_build_would(upstream: Upstream) -> None:
+def test_a_link_in_place_of_a_file_is_an_error_as_in_a_build(upstream: Upstream) -> None:
     upstream.edits("alpha", ONE)
     upstream.add_repository("alpha", {"src/b.c": "old_name\n"})
     (upstream.repositories["alpha"].path / "src/a.c").symlink_to("b.c")
@@ -188,7 +188,7 @@ def test_paths_that_no_folder_can_hold_are_left_out(upstream: Upstream) -> None:
     assert states(upstream.look()["alpha"]) == {"one": "applied"}
 
 
-def test_pinned_commit_is_checked_else_the_branch_of_today(upstream: Upstream) -> None:
+def test_pinned_commit_is_checked_else_the_current_branch(upstream: Upstream) -> None:
     upstream.edits("alpha", ONE)
     upstream.add_repository("alpha", {"src/a.c": "old_name\n"})
     upstream.pin()
@@ -200,7 +200,7 @@ def test_pinned_commit_is_checked_else_the_branch_of_today(upstream: Upstream) -
     assert states(upstream.look()["alpha"]) == {"one": "missing"}
 
 
-def test_a_folder_of_ones_own_is_looked_at_in_place(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_users_own_folder_is_checked_in_place(upstream: Upstream, tmp_path: Path) -> None:
     upstream.edits("alpha", ONE)
     upstream.add("alpha", {"type": "git", "url": "https://name.invalid/x.git", "ref": "main"})
     (tmp_path / "own/src").mkdir(parents=True)
@@ -223,7 +223,7 @@ def archive(path: Path, files: dict[str, str], tmp_path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_an_archive_serves_where_git_does_not_answer(upstream: Upstream, tmp_path: Path) -> None:
+def test_an_archive_is_used_if_git_does_not_answer(upstream: Upstream, tmp_path: Path) -> None:
     upstream.edits("alpha", ONE)
     data = archive(tmp_path / "a.tar.gz", {"src/a.c": "old_name\n"}, tmp_path)
     with server({"alpha.tar.gz": data}) as url:
@@ -242,7 +242,7 @@ def test_an_archive_serves_where_git_does_not_answer(upstream: Upstream, tmp_pat
     assert isinstance(error_of([look]), IntegrityError)
 
 
-def test_a_mirror_serves_offline_what_is_pinned(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_mirror_provides_pinned_sources_offline(upstream: Upstream, tmp_path: Path) -> None:
     upstream.edits("alpha", ONE)
     upstream.add_repository("alpha", {"src/a.c": "old_name\n"})
     upstream.pin()
@@ -292,7 +292,7 @@ def run(upstream: Upstream, monkeypatch: pytest.MonkeyPatch, *arguments: str) ->
     return code, written.getvalue()
 
 
-def test_upstream_check_writes_lines_or_json_and_sets_exit_code(
+def test_upstream_check_writes_lines_or_json_and_an_exit_code(
     upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.edits("alpha", ONE)

@@ -20,14 +20,14 @@ def checks(sample: Sample) -> dict[str, DoctorCheck]:
     return {check.name: check for check in check_machine(sample.project())}
 
 
-def test_all_that_is_needed_is_here(sample: Sample) -> None:
+def test_a_complete_machine_passes(sample: Sample) -> None:
     found = checks(sample)
     assert all(check.ok for check in found.values() if check.needed)
     assert found["recipes"].found.startswith("1 in ")
     assert found["lock"].found.startswith("1 sources pinned in ")
 
 
-def test_a_missing_program_is_named_with_the_way_to_mend_it(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_named_with_a_fix(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     found = checks(sample)
     assert not found["npm"].ok
@@ -44,6 +44,6 @@ def test_damaged_recipe_and_lock_are_reported_not_raised(sample: Sample) -> None
     assert "macbuild lock" in found["lock"].hint
 
 
-def test_a_store_that_cannot_be_is_found(sample: Sample) -> None:
+def test_an_impossible_store_is_reported(sample: Sample) -> None:
     sample.cache.write_text("a file in its place")
     assert not checks(sample)["store"].ok

@@ -1,4 +1,4 @@
-"""Git sources by branch or tag: the lock pins the commit, and nothing else is ever built."""
+"""Test git sources by branch or tag: the lock pins the commit, and nothing else is ever built."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def project(root: Path, fetch: dict[str, str], **settings: Any) -> Project:
 
 
 def written(project: Project, old: Lock | None = None, *, update: bool = False) -> Lock:
-    """Write the lock as the command does, and read it again."""
+    """Write the lock as the command does, and read it back."""
     save_lock(project.lock_path, write_lock(project, old or Lock(), discard, update=update))
     return load_lock(project.lock_path)
 
 
-def test_the_lock_pins_the_commit_of_a_branch_beside_the_bytes(tmp_path: Path, repository: Repository) -> None:
+def test_the_lock_pins_the_commit_of_a_branch_and_the_bytes(tmp_path: Path, repository: Repository) -> None:
     commit = repository.commit({"a.c": "1"})
     repository.git("branch", "r26.09")
     (entry,) = written(project(tmp_path, {"url": repository.url, "ref": "r26.09"})).pinned
@@ -84,7 +84,7 @@ def folder(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("annotated", [False, True])
-def test_a_tag_is_pinned_by_its_commit_and_not_by_its_own_id(
+def test_a_tag_is_pinned_by_its_commit_not_its_own_id(
     tmp_path: Path, repository: Repository, *, annotated: bool
 ) -> None:
     commit = repository.commit({"a.c": "1"})
@@ -94,7 +94,7 @@ def test_a_tag_is_pinned_by_its_commit_and_not_by_its_own_id(
     assert [entry.commit for entry in lock.pinned] == [commit]
 
 
-def test_build_takes_pinned_commit_after_branch_moved_or_vanished(tmp_path: Path, repository: Repository) -> None:
+def test_build_uses_the_pin_after_the_branch_moved_or_vanished(tmp_path: Path, repository: Repository) -> None:
     first = repository.commit({"a.c": "1"})
     repository.git("branch", "release")
     here = project(tmp_path, {"url": repository.url, "ref": "release"})
@@ -134,7 +134,7 @@ def test_artifacts_of_a_branch_change_only_with_the_lock(tmp_path: Path, reposit
     assert sample.content() != first
 
 
-def test_an_update_follows_the_branch_and_nothing_else_does(tmp_path: Path, repository: Repository) -> None:
+def test_only_an_update_follows_the_branch(tmp_path: Path, repository: Repository) -> None:
     first = repository.commit({"a.c": "1"})
     here = project(tmp_path, {"url": repository.url, "ref": "main"})
     old = written(here)
@@ -179,7 +179,9 @@ def test_other_branch_in_the_recipe_differs_from_the_lock(tmp_path: Path, reposi
 
 
 @pytest.mark.parametrize("missing", ["repository", "branch"])
-def test_silent_source_stays_unpinned_or_keeps_its_pin(tmp_path: Path, repository: Repository, missing: str) -> None:
+def test_unreachable_source_stays_unpinned_or_keeps_its_pin(
+    tmp_path: Path, repository: Repository, missing: str
+) -> None:
     repository.commit({"a.c": "1"})
     here = project(tmp_path, {"url": repository.url, "ref": "main"})
     old = written(here)
@@ -194,13 +196,13 @@ def test_silent_source_stays_unpinned_or_keeps_its_pin(tmp_path: Path, repositor
     assert written(here, old, update=True) == old
 
 
-def test_offline_asks_no_repository(tmp_path: Path, repository: Repository) -> None:
+def test_offline_contacts_no_repository(tmp_path: Path, repository: Repository) -> None:
     repository.commit({"a.c": "1"})
     lock = written(project(tmp_path, {"url": repository.url, "ref": "main"}, offline=True))
     assert (len(lock.pinned), len(lock.unpinned)) == (0, 1)
 
 
-def test_a_branch_and_a_tag_of_one_name_must_be_told_apart(tmp_path: Path, repository: Repository) -> None:
+def test_a_branch_and_a_tag_of_one_name_must_be_distinguished(tmp_path: Path, repository: Repository) -> None:
     first = repository.commit({"a.c": "1"})
     repository.git("tag", "x")
     assert git_commit(GitSource(url=repository.url, ref="x"), tmp_path, silent) == first
@@ -215,7 +217,7 @@ def test_a_branch_and_a_tag_of_one_name_must_be_told_apart(tmp_path: Path, repos
     assert git_commit(GitSource(url=repository.url, ref="refs/tags/x"), tmp_path, silent) == first
 
 
-def test_a_name_is_not_the_end_of_a_longer_one(tmp_path: Path, repository: Repository) -> None:
+def test_a_name_does_not_match_the_end_of_a_longer_one(tmp_path: Path, repository: Repository) -> None:
     repository.commit({"a.c": "1"})
     repository.git("branch", "refs/heads/r1")
     repository.git("branch", "old/r1")
@@ -251,9 +253,7 @@ def test_without_git_the_error_says_so(tmp_path: Path, repository: Repository, m
         ({"tag": "main"}, "unknown key 'tag'"),
     ],
 )
-def test_a_source_that_is_no_source_is_an_error_of_the_recipe(
-    tmp_path: Path, fetch: dict[str, str], problem: str
-) -> None:
+def test_a_malformed_git_source_is_a_recipe_error(tmp_path: Path, fetch: dict[str, str], problem: str) -> None:
     project(tmp_path, {"url": "https://example.org/x.git", **fetch})
     with pytest.raises(RecipeError, match=re.escape(problem)) as caught:
         load_recipe(tmp_path / "recipes/alpha/recipe.toml")
@@ -261,7 +261,7 @@ def test_a_source_that_is_no_source_is_an_error_of_the_recipe(
 
 
 @pytest.mark.parametrize("commit", ["0" * 39, "G" * 40, "0" * 40 + "\n", "main"])
-def test_a_commit_in_the_lock_is_a_whole_one(tmp_path: Path, repository: Repository, commit: str) -> None:
+def test_a_commit_in_the_lock_is_a_full_id(tmp_path: Path, repository: Repository, commit: str) -> None:
     repository.commit({"a.c": "1"})
     here = project(tmp_path, {"url": repository.url, "ref": "main"})
     written(here)
@@ -273,7 +273,7 @@ def test_a_commit_in_the_lock_is_a_whole_one(tmp_path: Path, repository: Reposit
 
 
 @pytest.mark.parametrize("partial", [True, False])
-def test_only_the_chosen_files_come_if_the_server_can_do_that(tmp_path: Path, *, partial: bool) -> None:
+def test_only_the_chosen_files_are_fetched_if_supported(tmp_path: Path, *, partial: bool) -> None:
     repository = Repository(tmp_path / "upstream", partial=partial)
     (repository.path / "link").symlink_to("src/a.c")
     commit = repository.commit({"src/a.c": "a", "src/b.c": "b", "docs/c.md": "c"})

@@ -18,12 +18,12 @@ def test_the_project_is_found_from_any_folder_below_it(tmp_path: Path) -> None:
     assert list(Project(Settings(), {}, below).recipes) == ["alpha"]
 
 
-def test_elsewhere_the_recipes_of_the_package_serve(tmp_path: Path) -> None:
+def test_elsewhere_the_recipes_of_the_package_are_used(tmp_path: Path) -> None:
     assert project_root(tmp_path) is None
     assert (data_root(tmp_path) / "recipes" / "prebuilt" / "libtorch" / "recipe.toml").is_file()
 
 
-def test_the_lock_lies_beside_the_recipes_unless_named(tmp_path: Path) -> None:
+def test_the_lock_is_beside_the_recipes_unless_given(tmp_path: Path) -> None:
     assert Project(Settings(recipes="other/recipes"), {}, tmp_path).lock_path == tmp_path / "other" / "macbuild.lock"
     assert Project(Settings(lock="x.lock"), {}, tmp_path).lock_path == tmp_path / "x.lock"
 

@@ -1,4 +1,4 @@
-"""After an interrupt, running tests get time to stop what they have started."""
+"""Test that after an interrupt, running tests get time to stop everything they have started."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def test_interrupt_waits_for_the_tests_to_clean_up(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"running\n"
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        os.killpg(process.pid, signal.SIGINT)  # like a terminal
         assert process.wait(120) == 130
     assert mark.read_text() == "ended"

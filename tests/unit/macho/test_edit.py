@@ -105,7 +105,7 @@ def test_two_names_can_be_swapped_in_one_edit(write: Write) -> None:
     assert names(after, LOAD) == [DEPS[1], DEPS[0], DEPS[2]]
 
 
-def test_bytes_that_get_free_are_zero(write: Write) -> None:
+def test_freed_bytes_are_zero(write: Write) -> None:
     before = machobytes.dylib(id="@rpath/" + "x" * 200)
     after = edited(write(before), Edits(id="x"))
     end = 32 + struct.unpack_from("<I", after, 20)[0]
@@ -159,7 +159,7 @@ def test_rpaths_are_edited_in_place(write: Write, edits: Edits, expected: list[s
     assert commands(after)[-1] == uuid
 
 
-def test_the_first_rpath_goes_to_the_end_and_an_unsigned_file_stays_unsigned(write: Write) -> None:
+def test_the_first_rpath_of_an_unsigned_file_goes_to_the_end(write: Write) -> None:
     before = machobytes.dylib()
     after = edited(write(before), Edits(add_rpaths=("@loader_path",)))
     assert len(after) == len(before)
@@ -217,7 +217,7 @@ def test_the_older_version_command_is_set_and_other_platforms_stay(write: Write)
         (Edits(sdk=-1), "not a packed version"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_an_error_and_nothing_is_written(write: Write, edits: Edits, message: str) -> None:
+def test_an_impossible_edit_is_an_error_and_nothing_is_written(write: Write, edits: Edits, message: str) -> None:
     before = machobytes.dylib(dylibs=DEPS, rpaths=["/a", "/b"], signed=True)
     path = write(before)
     with pytest.raises(MachOError, match=message) as caught:
@@ -258,7 +258,7 @@ def test_the_header_room_can_be_used_up_to_its_last_byte(write: Write, *, signed
     assert after[end : end + 64] == before[end : end + 64]
 
 
-def test_commands_that_content_overlaps_are_not_resized(write: Write) -> None:
+def test_commands_overlapped_by_content_are_not_resized(write: Write) -> None:
     data = bytearray(machobytes.dylib())
     struct.pack_into("<I", data, 32 + 72 + 48, 64)
     with pytest.raises(MachOError, match="content overlaps the load commands"):
@@ -266,7 +266,7 @@ def test_commands_that_content_overlaps_are_not_resized(write: Write) -> None:
 
 
 @pytest.mark.parametrize("arch", ["arm64", "x86_64"])
-def test_the_signature_is_the_one_of_the_edited_content(write: Write, arch: str) -> None:
+def test_the_signature_matches_the_edited_content(write: Write, arch: str) -> None:
     path = write(machobytes.dylib(arch, rpaths=["/a"], signed=True))
     after = edited(path, Edits(id="@rpath/new.dylib", rpaths=("/b", "/c"), minos=0xC0000))
     limit, size = struct.unpack_from("<2I", of_kind(after, SIGNATURE)[0], 8)
@@ -276,7 +276,7 @@ def test_the_signature_is_the_one_of_the_edited_content(write: Write, arch: str)
     verify_file(path)
 
 
-def test_a_signature_that_is_not_ad_hoc_is_made_anew(write: Write) -> None:
+def test_a_signature_that_is_not_ad_hoc_is_replaced(write: Write) -> None:
     data = machobytes.dylib(signed=True, minos="11.0")
     limit, size = struct.unpack_from("<2I", of_kind(data, SIGNATURE)[0], 8)
     directory = data[limit + 20 :]
@@ -296,7 +296,7 @@ def test_a_signature_that_is_not_ad_hoc_is_made_anew(write: Write) -> None:
     assert b"not a real one" not in path.read_bytes()
 
 
-def test_a_stripped_signature_takes_its_bytes_with_it(write: Write) -> None:
+def test_stripping_a_signature_removes_its_bytes(write: Write) -> None:
     before = machobytes.dylib(signed=True)
     limit = struct.unpack_from("<I", of_kind(before, SIGNATURE)[0], 8)[0]
     after = edited(write(before), Edits(strip_signature=True))
@@ -309,7 +309,7 @@ def test_a_stripped_signature_takes_its_bytes_with_it(write: Write) -> None:
     assert not edit_private(write(after), Edits(strip_signature=True))
 
 
-def test_a_signature_before_other_bytes_is_only_forgotten(write: Write) -> None:
+def test_a_signature_before_other_bytes_only_loses_its_command(write: Write) -> None:
     before = machobytes.dylib(signed=True) + bytes(32)
     after = edited(write(before), Edits(strip_signature=True))
     assert len(after) == len(before)
@@ -329,7 +329,7 @@ def test_a_signature_before_other_bytes_is_only_forgotten(write: Write) -> None:
         Edits(minos=0xB0000, sdk=0xE0000),
     ],
 )
-def test_an_edit_of_what_is_so_already_writes_nothing(write: Write, edits: Edits) -> None:
+def test_an_edit_without_effect_writes_nothing(write: Write, edits: Edits) -> None:
     path = write(machobytes.dylib(dylibs=DEPS, rpaths=["/a"], signed=True))
     path.chmod(0o444)
     os.utime(path, (1, 1))
@@ -389,7 +389,7 @@ TEXT = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1,
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), arch=st.sampled_from(["arm64", "x86_64"]), signed=st.booleans())
-def test_any_series_of_edits_gives_what_a_simple_model_says(
+def test_any_series_of_edits_matches_a_simple_model(
     write: Write, data: st.DataObject, arch: str, *, signed: bool
 ) -> None:
     dylibs = data.draw(st.lists(TEXT, min_size=1, max_size=4, unique=True))

@@ -13,7 +13,7 @@ from tests.unit.macho.test_edit import DEPS, ID, LOAD, RPATH, SIGNATURE, names, 
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_each_slice_that_has_it_is_edited(tmp_path: Path, *, wide: bool) -> None:
+def test_each_slice_with_the_entry_is_edited(tmp_path: Path, *, wide: bool) -> None:
     intel = machobytes.dylib("x86_64", dylibs=DEPS[:1], signed=True)
     arm = machobytes.dylib("arm64", dylibs=DEPS[1:], rpaths=["/a"], signed=True)
     path = tmp_path / "libx.dylib"
@@ -44,7 +44,7 @@ def test_only_the_chosen_slices_are_edited(tmp_path: Path) -> None:
         edit_private(path, Edits(change={"/none": "/x"}), archs=frozenset({"x86_64"}))
 
 
-def test_a_stripped_slice_makes_the_universal_file_smaller_and_leaves_the_other_signed(tmp_path: Path) -> None:
+def test_stripping_one_slice_shrinks_the_file_and_keeps_the_other(tmp_path: Path) -> None:
     intel, arm = machobytes.dylib("x86_64", signed=True), machobytes.dylib("arm64", signed=True)
     path = tmp_path / "libx.dylib"
     path.write_bytes(machobytes.fat(intel, arm))

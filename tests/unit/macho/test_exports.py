@@ -40,7 +40,7 @@ def image(data: bytes) -> Image:
 
 
 def partitions(found: Image) -> list[list[str]]:
-    """Return the names of local, defined and undefined symbols, as LC_DYSYMTAB parts them."""
+    """Return the names of local, defined and undefined symbols, as divided by LC_DYSYMTAB."""
     command = found.command(LC.DYSYMTAB)
     assert command is not None
     fields = struct.unpack_from("<6I", command.data, 8)
@@ -68,14 +68,14 @@ def number(data: Iterator[int]) -> int:
 
 
 def run(opcode: int, data: Iterator[int]) -> tuple[int, int]:
-    """Return how many words an opcode binds, and from each to the next."""
+    """Return how many words an opcode binds, and the distance from each to the next."""
     if opcode >> 4 == 0xC:
         return number(data), 8 + number(data)
     return 1, 8 + (number(data) if opcode >> 4 == 0xA else 8 * (opcode & 0x0F))
 
 
 def weak_binds(found: Image) -> list[tuple[str, int, int, int]]:
-    """Return name, segment, offset and addend of each weak binding; a decoder of its own."""
+    """Return name, segment, offset and addend of each weak binding, with an independent decoder."""
     command = found.command(LC.DYLD_INFO_ONLY)
     assert command is not None
     data = iter(found.read(*struct.unpack_from("<2I", command.data, 8 + 16)))
@@ -97,7 +97,7 @@ def weak_binds(found: Image) -> list[tuple[str, int, int, int]]:
 
 
 @pytest.mark.parametrize("arch", ["arm64", "x86_64"])
-def test_a_name_that_no_glob_matches_leaves_trie_and_symbol_table(write: Write, arch: str) -> None:
+def test_an_unmatched_name_is_removed_from_trie_and_symbols(write: Write, arch: str) -> None:
     data = exporting(NAMES, slots=["_weak", "_zweak"], weak=PLAIN_WEAK, arch=arch)
     path = write(data)
     assert restrict_exports(path, ["_TRITONBACKEND_*"]) == ["_other", "_weak", "_zweak"]
@@ -131,7 +131,7 @@ def test_addresses_and_the_flags_of_kept_names_stay(write: Write) -> None:
     assert b"\x04\xc0\x02" in trie  # _zweak: weak, at address 0x140
 
 
-def test_an_indirect_symbol_still_means_the_same_name(write: Write) -> None:
+def test_an_indirect_symbol_keeps_its_name(write: Write) -> None:
     data = exporting(NAMES)
     path = write(data)
     restrict_exports(path, ["_TRITONBACKEND_*"])
@@ -151,7 +151,7 @@ def test_only_what_must_change_changes(write: Write) -> None:
     assert image(after).flags == image(data).flags
 
 
-def test_a_signature_is_good_again_and_an_unsigned_file_stays_so(write: Write) -> None:
+def test_a_signature_is_renewed_and_an_unsigned_file_stays_so(write: Write) -> None:
     plain = exporting(NAMES, arch="arm64")
     path = write(sign_bytes(plain, "libx.so"))
     restrict_exports(path, ["_TRITONBACKEND_*"])
@@ -172,7 +172,7 @@ def test_a_file_with_nothing_to_remove_is_not_written(write: Write) -> None:
     assert path.stat().st_mtime_ns == before
 
 
-def test_no_glob_leaves_no_export(write: Write) -> None:
+def test_without_globs_no_export_is_left(write: Write) -> None:
     path = write(machobytes.dylib(exports=["_a", "_b"]))
     assert restrict_exports(path, []) == ["_a", "_b"]
     assert read_exports(image(path.read_bytes())).names == frozenset()
@@ -199,12 +199,12 @@ WEAK = {
 
 @pytest.mark.parametrize("opcodes", [pytest.param(value, id=name) for name, value in WEAK.items()])
 @pytest.mark.parametrize("gone", ["_weak", "_zweak"])
-def test_weak_bindings_of_other_names_stay_where_they_are(write: Write, opcodes: bytes, gone: str) -> None:
+def test_weak_bindings_of_other_names_stay_in_place(write: Write, opcodes: bytes, gone: str) -> None:
     slots = [0x100, 0x110, 0x110, 0x110]
     plain = exporting(BOTH, slots=["_weak"] * 4, weak=opcodes)
     binds = weak_binds(image(plain))
     data = bytearray(plain)
-    for name, _, offset, addend in binds:  # The words hold what the bindings say.
+    for name, _, offset, addend in binds:  # The words have the values given by the bindings.
         struct.pack_into("<Q", data, offset, slots[list(BOTH).index(name)] + addend)
     path = write(bytes(data))
     keep = next(name for name in BOTH if name != gone)
@@ -214,7 +214,7 @@ def test_weak_bindings_of_other_names_stay_where_they_are(write: Write, opcodes:
     assert found.flags & HeaderFlag.TWOLEVEL
 
 
-def test_flags_go_away_with_the_last_weak_name_and_others_stay(write: Write) -> None:
+def test_flags_are_cleared_with_the_last_weak_name(write: Write) -> None:
     data = bytearray(exporting(NAMES, slots=["_weak", "_zweak"], weak=PLAIN_WEAK))
     flags = 0x800000 | HeaderFlag.WEAK_DEFINES | HeaderFlag.BINDS_TO_WEAK | 0x85
     struct.pack_into("<I", data, 24, flags)
@@ -254,13 +254,13 @@ def refused(path: Path, keep: list[str], message: str) -> None:
         pytest.param({"bind": b"\x3e\x40_zweak\0\x51\x70\x00\x90"}, "by name.*: _zweak", id="flat lookup"),
     ],
 )
-def test_what_is_needed_at_load_time_is_refused(write: Write, change: dict[str, object], message: str) -> None:
+def test_removing_names_needed_at_load_time_is_refused(write: Write, change: dict[str, object], message: str) -> None:
     settings_ = {"slots": ["_weak", "_zweak"], "weak": PLAIN_WEAK, **change}
     refused(write(exporting(BOTH, **settings_)), ["_none"], message)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("ordinal", "fails"), [(-3, True), (0, True), (-2, True), (1, False)])
-def test_chained_fixups_that_look_a_name_up_are_refused(write: Write, ordinal: int, fails: bool) -> None:
+def test_chained_fixups_that_look_up_a_removed_name_are_refused(write: Write, ordinal: int, fails: bool) -> None:
     names = b"\0_f\0\0\0\0\0"
     fixups = struct.pack("<9I", 0, 28, 32, 36, 1, 1, 0, 0, ordinal & 0xFF | 1 << 9) + names
     path = write(attach(machobytes.dylib(exports=["_f"]), fixups, (0x80000034, -1, len(fixups))))
@@ -270,7 +270,7 @@ def test_chained_fixups_that_look_a_name_up_are_refused(write: Write, ordinal: i
         assert restrict_exports(path, ["_g"]) == ["_f"]
 
 
-def test_a_file_that_is_no_library_is_refused(write: Write) -> None:
+def test_a_file_that_is_not_a_library_is_refused(write: Write) -> None:
     refused(write(kind(exporting(NAMES), 2)), ["_a"], "EXECUTE has no exports to restrict")
 
 
@@ -285,7 +285,7 @@ def test_a_file_that_is_no_library_is_refused(write: Write) -> None:
         (12, 40, "overlap the load commands"),
     ],
 )
-def test_a_strange_table_of_symbols_is_refused(write: Write, field: int, value: int, message: str) -> None:
+def test_a_malformed_symbol_table_is_refused(write: Write, field: int, value: int, message: str) -> None:
     data = bytearray(exporting(NAMES))
     command = image(bytes(data)).command(LC.DYSYMTAB)
     assert command is not None
@@ -296,7 +296,7 @@ def test_a_strange_table_of_symbols_is_refused(write: Write, field: int, value: 
     refused(write(bytes(data)), ["_TRITONBACKEND_*"], message)
 
 
-def test_tables_that_lie_upon_each_other_are_refused(write: Write) -> None:
+def test_overlapping_tables_are_refused(write: Write) -> None:
     data = bytearray(exporting(NAMES))
     found = image(bytes(data))
     info, dynamic = found.command(LC.DYLD_INFO_ONLY), found.command(LC.DYSYMTAB)
@@ -316,7 +316,7 @@ NAME = st.text("ab_\xe9", min_size=1, max_size=6).map(lambda text: text.encode("
 
 @given(st.dictionaries(NAME, st.binary(min_size=1, max_size=4).map(lambda tail: b"\0" + tail[:1])))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_trie_has_exactly_the_names_it_was_made_of(terminals: dict[bytes, bytes]) -> None:
+def test_a_trie_has_exactly_the_names_it_was_made_from(terminals: dict[bytes, bytes]) -> None:
     trie = build_trie(terminals)
     assert read_trie(trie).names == terminals.keys()
     assert all(payload in trie for payload in terminals.values())

@@ -35,7 +35,7 @@ def test_a_universal_file_is_laid_out_as_lipo_does(tmp_path: Path, *, turned: bo
     assert output.read_bytes() == (header.ljust(0x1000, b"\0") + INTEL).ljust(arm_at, b"\0") + ARM
 
 
-def test_slices_come_out_as_they_went_in(tmp_path: Path) -> None:
+def test_merged_slices_are_extracted_unchanged(tmp_path: Path) -> None:
     paths = files(tmp_path, intel=INTEL, arm=ARM)
     both, one = tmp_path / "both", tmp_path / "one"
     merge(paths, both)
@@ -58,7 +58,7 @@ def test_a_universal_input_gives_all_its_slices(tmp_path: Path) -> None:
     ]
 
 
-def test_the_output_may_be_an_input_and_has_the_permissions_of_the_first(tmp_path: Path) -> None:
+def test_the_output_may_be_an_input_and_gets_the_firsts_mode(tmp_path: Path) -> None:
     paths = files(tmp_path, intel=INTEL, arm=ARM)
     paths[0].chmod(0o751)
     merge(paths, paths[1])
@@ -68,14 +68,14 @@ def test_the_output_may_be_an_input_and_has_the_permissions_of_the_first(tmp_pat
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_an_architecture_that_comes_twice_is_an_error_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_duplicate_architecture_is_an_error(tmp_path: Path) -> None:
     paths = files(tmp_path, one=ARM, two=machobytes.fat(INTEL, ARM))
     with pytest.raises(MachOError, match=r"two: has the slice arm64, which .*one has too"):
         merge(paths, tmp_path / "both")
     assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_nothing_cannot_be_merged(tmp_path: Path) -> None:
+def test_merging_no_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MachOError, match="nothing to merge"):
         merge([], tmp_path / "both")
 
@@ -105,7 +105,7 @@ def test_a_missing_slice_is_an_error_that_lists_the_others(tmp_path: Path, conte
         ((1, 0x1_0000_0000), (0xCAFEBABF, [0x1000, 0x4000])),
     ],
 )
-def test_the_64_bit_header_is_used_where_a_number_needs_it(
+def test_the_64_bit_header_is_used_if_a_number_needs_it(
     sizes: tuple[int, int], expected: tuple[int, list[int]]
 ) -> None:
     assert _place([(Cpu.X86_64, sizes[0]), (Cpu.ARM64, sizes[1])]) == expected

@@ -29,7 +29,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def attach(content: bytes, *command: int) -> tuple[bytes, int]:
-    """Append link-edit content to a dylib and a load command, in which -1 stands for the offset of the content."""
+    """Append link-edit content to a dylib and a load command, in which -1 is replaced by the offset of the content."""
     data = bytearray(machobytes.dylib(dylibs=DEPS, exports=()))
     at = len(data)
     data += content
@@ -75,7 +75,7 @@ def symbols(*entries: bytes) -> tuple[bytes, int]:
     return bytes(data), at + 8
 
 
-def test_undefined_symbols_are_renumbered_and_all_others_stay(write: Write) -> None:
+def test_only_undefined_symbols_are_renumbered(write: Write) -> None:
     before = [
         symbol(0x0100),
         symbol(0x0300),
@@ -131,7 +131,7 @@ def test_each_lazy_bind_is_renumbered(write: Write) -> None:
     assert drop_b(write, data)[at:] == weak + stream(2, 3)
 
 
-def test_an_ordinal_that_nothing_uses_does_not_hold_a_library(write: Write) -> None:
+def test_an_unused_ordinal_does_not_keep_a_library(write: Write) -> None:
     data, at = dyld_info(binds=b"\x12\x13\x40_x\0\x90\0")
     assert drop_b(write, data)[at:] == b"\x12\x12\x40_x\0\x90\0"
 
@@ -208,7 +208,7 @@ def test_chained_fixups_of_other_forms_are_refused(write: Write, content: bytes,
 
 
 @pytest.mark.parametrize(("ordinal", "refused"), [(1, False), (2, True), (3, True)])
-def test_a_re_export_may_not_need_another_number(write: Write, ordinal: int, *, refused: bool) -> None:
+def test_a_re_export_that_needs_another_number_is_refused(write: Write, ordinal: int, *, refused: bool) -> None:
     trie = b"\x00\x01_r\0\x06" + bytes([0x03, 0x08, ordinal, 0x00, 0x00])
     start = len(machobytes.dylib(dylibs=DEPS, exports=()))
     data, _ = attach(trie, 0x80000022, 0, 0, 0, 0, 0, 0, 0, 0, start, len(trie))
@@ -221,7 +221,7 @@ def test_a_re_export_may_not_need_another_number(write: Write, ordinal: int, *, 
         assert edit_private(path, DROP_B)
 
 
-def test_link_edit_data_over_the_load_commands_are_refused(write: Write) -> None:
+def test_link_edit_data_over_the_load_commands_is_refused(write: Write) -> None:
     data, _ = attach(b"", 0x80000022, 0, 0, 28, 4, 0, 0, 0, 0, 0, 0)
     with pytest.raises(MachOError, match="overlap the load commands"):
         edit_private(write(data), DROP_B)
@@ -248,7 +248,7 @@ def test_the_pages_of_renumbered_symbols_are_signed_again(write: Write) -> None:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(min_size=1, max_size=60), kind=st.sampled_from(["binds", "lazy", "chained", "symbols"]))
-def test_any_link_edit_data_are_renumbered_or_refused(write: Write, content: bytes, kind: str) -> None:
+def test_any_link_edit_data_is_renumbered_or_refused(write: Write, content: bytes, kind: str) -> None:
     if kind == "chained":
         content = struct.pack("<7I", 0, 28, 28, 28, len(content) // 4, 1, 0) + content
         data, _ = attach(content, 0x80000034, -1, len(content))

@@ -32,7 +32,7 @@ def test_edit_sign_and_verify_in_one_opening(path: Path) -> None:
     verify_file(path)
 
 
-def test_verify_reads_what_the_file_holds_not_the_memory(path: Path) -> None:
+def test_verify_reads_the_file_and_not_the_memory(path: Path) -> None:
     with open_private(path) as private:
         assert private.verify()
         with path.open("r+b") as file:
@@ -42,7 +42,7 @@ def test_verify_reads_what_the_file_holds_not_the_memory(path: Path) -> None:
             private.verify()
 
 
-def test_a_patch_that_is_not_committed_leaves_the_file(path: Path) -> None:
+def test_an_uncommitted_patch_leaves_the_file_unchanged(path: Path) -> None:
     before = path.read_bytes()
     with open_private(path) as private:
         private.patch([])

@@ -40,7 +40,7 @@ EMPTY_REQUIREMENTS = bytes.fromhex("fade0c01 0000000c 00000000")
 
 
 @pytest.mark.parametrize("arch", ["arm64", "x86_64"])
-def test_first_signature_is_what_codesign_makes(arch: str) -> None:
+def test_first_signature_is_that_of_codesign(arch: str) -> None:
     plain = machobytes.dylib(arch)
     data = sign_bytes(plain, "libx.dylib")
     start, size = signature_place(data)
@@ -62,7 +62,7 @@ def test_first_signature_is_what_codesign_makes(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ["arm64", "x86_64"])
-def test_first_signature_changes_nothing_but_its_command_and_the_size_of_linkedit(arch: str) -> None:
+def test_first_signature_changes_only_its_command_and_linkedit(arch: str) -> None:
     plain = machobytes.dylib(arch)
     data = sign_bytes(plain, "libx.dylib")
     old, new = image_of(plain), image_of(data)
@@ -78,13 +78,13 @@ def test_first_signature_changes_nothing_but_its_command_and_the_size_of_linkedi
     assert after.vmsize == -(-after.filesize // machobytes.PAGE[arch]) * machobytes.PAGE[arch]
 
 
-def test_signing_again_gives_the_bytes_that_the_linker_of_llvm_wrote() -> None:
+def test_signing_again_gives_the_bytes_of_llvms_linker() -> None:
     first_page = hashlib.sha256(LLVM_DYLIB[:4096]).digest()
     assert LLVM_DYLIB.count(first_page) == 1
     assert sign_bytes(LLVM_DYLIB.replace(first_page, bytes(32)), "other.dylib") == LLVM_DYLIB
 
 
-def test_signature_of_llvm_is_a_valid_one() -> None:
+def test_signature_of_llvm_is_valid() -> None:
     facts = verify_image(image_of(LLVM_DYLIB))
     assert (facts.kind, facts.identifier, facts.flags) == (
         "linker-signed",
@@ -94,7 +94,7 @@ def test_signature_of_llvm_is_a_valid_one() -> None:
     assert_hashes(LLVM_DYLIB)
 
 
-def test_linker_signed_flag_gives_a_file_without_signature_the_form_of_a_linker() -> None:
+def test_linker_signed_flag_gives_an_unsigned_file_a_linkers_form() -> None:
     data = linker_signed()
     assert blobs(data).keys() == {0}
     start, _ = signature_place(data)
@@ -117,19 +117,19 @@ def test_sha1_is_added_only_for_systems_before_10_11_4(minos: str, types: list[i
     assert sign_bytes(data, "y") == data
 
 
-def test_sha1_is_added_where_the_minimum_system_is_not_known() -> None:
+def test_sha1_is_added_if_the_minimum_system_is_unknown() -> None:
     plain = machobytes.dylib("x86_64").replace(struct.pack("<2I", 0x32, 24), struct.pack("<2I", 0x2A, 24))
     assert verify_image(image_of(sign_bytes(plain, "libx"))).hashes == ("SHA-1", "SHA-256")
 
 
-def test_sha1_goes_when_the_minimum_system_no_longer_needs_it() -> None:
+def test_sha1_is_dropped_if_the_minimum_system_does_not_need_it() -> None:
     data = sign_bytes(machobytes.dylib("x86_64", minos="10.9"), "libx.dylib")
     newer = data.replace(struct.pack("<4I", 0x32, 24, 1, 0x0A0900), struct.pack("<4I", 0x32, 24, 1, 0x0B0000))
     assert newer != data
     assert verify_image(image_of(sign_bytes(newer, "libx"))).hashes == ("SHA-256",)
 
 
-def test_hardened_runtime_takes_its_version_from_the_sdk_and_keeps_it() -> None:
+def test_hardened_runtime_keeps_its_version_from_the_sdk() -> None:
     data = sign_bytes(machobytes.dylib(sdk="14.2"), "x", SignOptions(flags=CodeFlag.RUNTIME))
     fields = directory(data)
     assert (fields["version"], fields["flags"], fields["runtime"]) == (0x20500, 0x10002, 0x0E0200)
@@ -170,7 +170,7 @@ def test_entitlements_and_requirements_are_kept_replaced_and_removed() -> None:
     assert blobs(forgotten)[0][88:].startswith(b"y-5555")
 
 
-def test_signature_with_an_identity_becomes_ad_hoc_without_its_team_and_requirements() -> None:
+def test_signature_with_an_identity_becomes_ad_hoc() -> None:
     signed = with_cms(sign_bytes(machobytes.dylib(), "x", SignOptions(entitlements=ENTITLEMENTS)))
     facts = verify_image(image_of(signed))
     assert (facts.kind, facts.team_id, facts.unchecked) == ("cms", "TEAM123456", ("certificate chain",))
@@ -181,7 +181,7 @@ def test_signature_with_an_identity_becomes_ad_hoc_without_its_team_and_requirem
     assert blobs(data)[2] == EMPTY_REQUIREMENTS
 
 
-def test_main_binary_flag_is_set_for_executables_only() -> None:
+def test_main_binary_flag_is_set_only_for_executables() -> None:
     plain = bytearray(machobytes.dylib())
     struct.pack_into("<I", plain, 12, 2)
     data = sign_bytes(bytes(plain), "tool")
@@ -213,7 +213,7 @@ def test_embedded_info_plist_names_and_seals_the_file() -> None:
     assert sign_bytes(again, "x") == again
 
 
-def test_damaged_info_plist_is_our_error() -> None:
+def test_damaged_info_plist_is_a_signature_error() -> None:
     with pytest.raises(SignatureError, match=r"Info\.plist is not an XML property list"):
         sign_bytes(with_info_plist("arm64", b"<plist>"), "x")
 
@@ -233,7 +233,7 @@ def test_bytes_after_linkedit_are_an_error() -> None:
         sign_bytes(machobytes.dylib() + b"extra", "x")
 
 
-def test_linkedit_must_be_there_and_last() -> None:
+def test_linkedit_must_exist_and_be_last() -> None:
     plain = machobytes.dylib()
     with pytest.raises(MachOError, match="no __LINKEDIT"):
         sign_bytes(plain.replace(b"__LINKEDIT", b"__LINKWHAT"), "x")
@@ -283,7 +283,7 @@ def test_each_slice_of_a_universal_file_is_signed_and_stays_aligned(tmp_path: Pa
     assert macho.fat[-1].offset + macho.fat[-1].size == len(data)
 
 
-def test_universal_file_signed_again_is_the_same_file(tmp_path: Path) -> None:
+def test_universal_file_signed_again_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "libx.dylib"
     path.write_bytes(machobytes.fat(machobytes.dylib("x86_64"), linker_signed()))
     sign_private(path)
@@ -307,7 +307,7 @@ def test_sign_file_writes_a_new_inode_with_the_old_permissions(tmp_path: Path) -
     assert path.read_bytes() == sign_bytes(machobytes.dylib(), "link.dylib")
 
 
-def test_sign_file_to_another_place_leaves_the_input(tmp_path: Path) -> None:
+def test_sign_file_with_an_output_leaves_the_input(tmp_path: Path) -> None:
     path, output = tmp_path / "a.dylib", tmp_path / "libx.dylib"
     path.write_bytes(machobytes.dylib())
     sign_file(path, output=output)
@@ -324,7 +324,7 @@ def test_failed_sign_file_leaves_the_original_and_nothing_else(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_file_errors_are_our_own(tmp_path: Path) -> None:
+def test_file_errors_are_errors_of_macbuild(tmp_path: Path) -> None:
     path = tmp_path / "libx.dylib"
     with pytest.raises(MachOError, match="cannot be read"):
         sign_file(path)
@@ -345,7 +345,7 @@ def test_sign_private_keeps_the_inode_of_a_thin_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        # The examples in the comment of Apple's DiskRep::canonicalIdentifier, and the places where it turns.
+        # The examples in the comment of Apple's DiskRep::canonicalIdentifier, and edge cases.
         ("libfrotz7.3.5.dylib", "libfrotz7-"),
         ("mumble.77.plugin", "mumble.77"),
         ("rumble.rb", "rumble-"),
@@ -363,7 +363,7 @@ def test_identifier_is_derived_as_codesign_does(name: str, wanted: str) -> None:
     assert default_identifier(image, name) == wanted + suffix
 
 
-def test_identifier_of_an_image_without_uuid_has_the_hash_of_its_commands() -> None:
+def test_identifier_without_uuid_has_the_hash_of_the_commands() -> None:
     plain = machobytes.dylib().replace(struct.pack("<2I", 0x1B, 24), struct.pack("<2I", 0x2A, 24))
     image = image_of(plain)
     digest = hashlib.sha1(plain[:28] + plain[32 : image.commands_end]).hexdigest()
@@ -402,7 +402,7 @@ def test_bad_options_are_errors(options: SignOptions, error: type[MacbuildError]
         sign_bytes(machobytes.dylib(), "x", options)
 
 
-def test_malformed_old_signature_is_an_error_that_tells_how_to_ignore_it() -> None:
+def test_malformed_old_signature_is_an_error_with_a_way_out() -> None:
     data = bytearray(linker_signed())
     data[signature_place(data)[0]] = 0
     with pytest.raises(SignatureError) as caught:
@@ -451,13 +451,13 @@ def test_refresh_declines_and_changes_nothing(data: bytes, touched: tuple[int, i
     assert bytes(edited) == data
 
 
-def test_two_processes_hash_as_one_does() -> None:
+def test_two_processes_give_the_same_hashes_as_one() -> None:
     code = memoryview(b"".join(struct.pack("<I", number) * 1024 for number in range(8193)) + b"end")
     one = b"".join(hashlib.sha256(code[at : at + 4096]).digest() for at in range(0, len(code), 4096))
     assert hash_pages(code, 4096, HashType.SHA256) == one
 
 
-def test_reading_a_signature_tells_its_facts_without_hashing() -> None:
+def test_reading_a_signature_gives_its_facts_without_hashing() -> None:
     data = bytearray(linker_signed())
     data[0x3000] ^= 1
     facts = read_signature(image_of(data))
@@ -466,7 +466,7 @@ def test_reading_a_signature_tells_its_facts_without_hashing() -> None:
     assert read_signature(image_of(machobytes.dylib())) is None
 
 
-def test_damaged_files_raise_only_our_errors() -> None:
+def test_damaged_files_raise_only_errors_of_macbuild() -> None:
     base = agile(b"")
     start, _ = signature_place(base)
     spots = itertools.chain(range(image_of(base).commands_end), range(start, len(base)))

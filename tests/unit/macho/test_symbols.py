@@ -41,7 +41,7 @@ def uleb(value: int, width: int = 0) -> bytes:
 
 
 def write_trie(terminals: Mapping[bytes, bytes]) -> bytes:
-    """Write a trie with one edge per byte; `terminals` maps names to their flags and what follows."""
+    """Write a trie with one edge per byte; `terminals` maps names to their flags and the bytes after these."""
     prefixes = sorted({name[:size] for name in terminals for size in range(len(name) + 1)} | {b""})
     children = {prefix: [p for p in prefixes if len(p) == len(prefix) + 1 and p[:-1] == prefix] for prefix in prefixes}
 
@@ -125,7 +125,7 @@ NAMES = st.binary(min_size=1, max_size=6).filter(lambda name: 0 not in name)
 
 @given(st.dictionaries(NAMES, st.integers(0, 3), max_size=12))
 @settings(max_examples=60, deadline=None)
-def test_a_trie_gives_back_the_names_and_flags_that_were_written(flags: dict[bytes, int]) -> None:
+def test_a_trie_returns_the_names_and_flags_written_to_it(flags: dict[bytes, int]) -> None:
     # Bit 0: thread-local, bit 1: weak.
     terminals = {
         name: uleb(value & 1 | (value & 2) << 1) + uleb(0x4000 + index)
@@ -172,7 +172,7 @@ def test_a_trie_that_loops_is_an_error(trie: bytes) -> None:
         read_trie(trie)
 
 
-def test_names_that_multiply_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exploding_names_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # A long edge above many nodes makes names far larger than the file; the true limit is too large for a test.
     monkeypatch.setattr(symbols, "MAX_NAME_BYTES", 10_000)
     names = {b"a" * 100 + bytes([65 + index]): b"\x00\x10" for index in range(50)}
@@ -180,7 +180,7 @@ def test_names_that_multiply_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         read_trie(write_trie(names))
 
 
-def test_reexports_tell_library_and_name_there() -> None:
+def test_reexports_have_a_library_and_its_name_there() -> None:
     found = read_trie(write_trie({b"_new": b"\x08\x02_old\0", b"_same": b"\x08\x01\0"}))
     assert found.names == {b"_new", b"_same"}
     assert found.reexports == {b"_new": (2, b"_old"), b"_same": (1, b"_same")}
@@ -196,7 +196,7 @@ def test_exports_come_from_dyld_info() -> None:
     assert found.names == found.weak == {b"_old_style"}
 
 
-def test_exports_come_from_the_symbol_table_where_there_is_no_trie() -> None:
+def test_without_a_trie_exports_come_from_the_symbol_table() -> None:
     entries = [
         (b"_public", 0x0F, 1, 0, 8),
         (b"_weak", 0x0F, 1, 0x80, 8),
@@ -284,13 +284,13 @@ def test_broken_bind_opcodes_are_an_error(bind: bytes, words: str) -> None:
 
 @given(st.binary(max_size=48))
 @settings(max_examples=200, deadline=None)
-def test_any_bytes_as_bind_opcodes_or_fixups_give_imports_or_an_error(data: bytes) -> None:
+def test_any_opcodes_or_fixups_give_imports_or_an_error(data: bytes) -> None:
     for hostile in (with_dyld_info(bind=data), with_payload(CHAINED, data)):
         with contextlib.suppress(MachOError):
             assert len(read_imports(hostile)) <= len(data)
 
 
-def test_imports_come_from_the_symbol_table_where_there_is_no_binding() -> None:
+def test_without_bindings_imports_come_from_the_symbol_table() -> None:
     entries = [(b"_one", 0x01, 0, 0x100, 0), (b"_weak", 0x01, 0, 0x240, 0), (b"_flat", 0x01, 0, 0xFE00, 0)]
     found = read_imports(with_symbols([*entries, (b"_own", 0x0F, 1, 0, 8)], trie=True))
     assert found == (
@@ -305,7 +305,7 @@ def test_symbols_come_in_file_order() -> None:
     assert [tuple(symbol) for symbol in read_symbols(with_symbols(entries))] == entries
 
 
-def test_a_symbol_whose_name_lies_outside_is_an_error() -> None:
+def test_a_symbol_whose_name_is_outside_is_an_error() -> None:
     data = machobytes.dylib()
     entry = struct.pack("<IBBHQ", 99, 0x0F, 1, 0, 8)
     command = struct.pack("<6I", SYMTAB, 24, len(data), 1, len(data) + 16, 4)
@@ -322,7 +322,7 @@ def test_a_symbol_table_past_the_end_is_an_error() -> None:
             read()
 
 
-def test_defined_names_finds_local_symbols_but_no_undefined_ones_and_no_parts_of_names() -> None:
+def test_defined_names_matches_whole_names_of_defined_symbols() -> None:
     entries = [
         (b"_debug_first", 0x24, 1, 0, 8),
         (b"_local", 0x0E, 1, 0, 8),

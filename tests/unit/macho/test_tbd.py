@@ -86,7 +86,7 @@ def test_a_file_gives_a_stub_for_each_document_and_architecture() -> None:
     assert (inner.install_name, inner.arch, inner.symbols) == ("/usr/lib/libinner.dylib", "x86_64", frozenset())
 
 
-def test_one_stub_is_that_of_the_first_library() -> None:
+def test_reading_one_stub_gives_the_first_library() -> None:
     assert read_stub(TWO).arch == "arm64"
     assert read_stub(TWO, arch="x86_64").install_name == "/usr/lib/liba'b.dylib"
     with pytest.raises(MachOError, match="not a stub for macOS on arm64e"):
@@ -97,7 +97,7 @@ def test_one_stub_is_that_of_the_first_library() -> None:
         read_stub(TWO[TWO.rindex("--- ") :], arch="arm64")
 
 
-def test_line_ends_of_windows_and_a_missing_last_one_do_no_harm() -> None:
+def test_windows_line_ends_and_a_missing_last_one_are_accepted() -> None:
     assert read_stubs(TWO.replace("\n", "\r\n")) == read_stubs(TWO)
     assert read_stubs(TWO.removesuffix("...\n")) == read_stubs(TWO.removesuffix("\n")) == read_stubs(TWO)
 
@@ -115,14 +115,14 @@ def test_a_stub_of_a_dylib_has_its_name_versions_and_exports() -> None:
     )
 
 
-def test_a_stub_tells_what_the_dylib_reexports() -> None:
+def test_a_stub_lists_the_reexports_of_the_dylib() -> None:
     plain = machobytes.dylib(dylibs=["@rpath/libinner.dylib", *machobytes.SYSTEM], exports=())
     stub = stub_of(parse_macho(patch_command(plain, LOAD_DYLIB, 0, 0x8000001F)).images[0])
     assert (stub.reexports, stub.symbols) == (("@rpath/libinner.dylib",), frozenset())
     assert read_stub(write_stub(stub)) == stub
 
 
-def test_what_has_no_install_name_has_no_stub() -> None:
+def test_a_file_without_an_install_name_has_no_stub() -> None:
     data = bytearray(kind(machobytes.dylib(), 8))
     at = data.index(struct.pack("<I", 0xD), 32)
     struct.pack_into("<I", data, at, 0x2A)
@@ -130,7 +130,7 @@ def test_what_has_no_install_name_has_no_stub() -> None:
         stub_of(parse_macho(bytes(data)).images[0])
 
 
-def test_the_text_is_the_same_for_equal_stubs_and_is_what_others_write() -> None:
+def test_equal_stubs_have_the_text_that_other_tools_write() -> None:
     stub = Stub(
         install_name="@rpath/libx.dylib",
         arch="x86_64",
@@ -166,7 +166,7 @@ SYMBOLS = st.frozensets(
 
 @given(SYMBOLS, st.data(), st.sampled_from(["arm64", "arm64e", "x86_64"]), st.lists(SYMBOL, unique=True))
 @settings(max_examples=80, deadline=None)
-def test_what_is_written_is_read_again(
+def test_a_written_stub_is_read_back(
     names: frozenset[str], data: st.DataObject, arch: str, libraries: list[str]
 ) -> None:
     some = st.frozensets(st.sampled_from(sorted(names))) if names else st.just(frozenset[str]())
@@ -196,7 +196,7 @@ def test_what_is_written_is_read_again(
         Stub(install_name="a", arch="arm64", compatibility="1.256"),
     ],
 )
-def test_what_cannot_stand_in_a_stub_is_refused(stub: Stub) -> None:
+def test_values_that_a_stub_cannot_hold_are_refused(stub: Stub) -> None:
     with pytest.raises(MachOError, match=r"cannot be written to a stub|is not a version"):
         write_stub(stub)
 
@@ -238,13 +238,13 @@ def test_what_cannot_stand_in_a_stub_is_refused(stub: Stub) -> None:
         (SMALL * 1001, 4001, "more than 1000 documents"),
     ],
 )
-def test_what_is_no_stub_is_an_error_with_its_line(text: str, line: int | None, message: str) -> None:
+def test_malformed_text_is_an_error_with_its_line(text: str, line: int | None, message: str) -> None:
     with pytest.raises(MachOError, match=message) as caught:
         read_stubs(text, "libx.tbd")
     assert caught.value.where == ("libx.tbd" if line is None else f"libx.tbd:{line}")
 
 
-def test_a_text_beyond_reason_is_refused_and_long_ones_are_read_fast() -> None:
+def test_a_huge_text_is_refused_and_long_ones_are_read_fast() -> None:
     with pytest.raises(MachOError, match="too many for a stub"):
         read_stubs(" " * ((1 << 26) + 1))
     entry = "  - targets: [ arm64-macos ]\n    symbols: [ _a ]\n"

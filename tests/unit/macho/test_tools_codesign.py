@@ -44,7 +44,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 1)
     return err
 
 
-def test_signs_a_file_that_never_was_signed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_signs_an_unsigned_file(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inode = path.stat().st_ino
     assert main(["--force", "--sign", "-", str(path)]) == 0
     assert capsys.readouterr() == ("", "")
@@ -62,9 +62,7 @@ def test_replaces_a_signature_in_each_form_of_the_call(
     assert facts(path).identifier == "org.example.new"
 
 
-def test_does_not_replace_a_signature_unasked_but_one_of_a_linker(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replaces_unasked_only_the_signature_of_a_linker(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sign(path).read_bytes()
     assert fails(capsys, "-s", "-", path) == f"{path}: is already signed\n"
     assert path.read_bytes() == before
@@ -74,7 +72,7 @@ def test_does_not_replace_a_signature_unasked_but_one_of_a_linker(
     assert facts(path).kind == "adhoc"
 
 
-def test_flags_and_entitlements(path: Path, tmp_path: Path) -> None:
+def test_signs_with_flags_and_entitlements(path: Path, tmp_path: Path) -> None:
     plist = tmp_path / "e.plist"
     plist.write_bytes(ENTITLEMENTS)
     assert main(["-fs-", "-o", "runtime,library", "--entitlements", str(plist), str(path)]) == 0
@@ -83,7 +81,7 @@ def test_flags_and_entitlements(path: Path, tmp_path: Path) -> None:
     assert found.entitlements == ENTITLEMENTS.decode()
 
 
-def test_forgets_the_old_metadata_unless_told_to_preserve_it(path: Path) -> None:
+def test_drops_the_old_metadata_unless_told_to_preserve_it(path: Path) -> None:
     old = SignOptions(identifier="org.example.old", flags=CodeFlag.RUNTIME, entitlements=ENTITLEMENTS)
     sign(path, old)
     assert main(["-fs-", "--preserve-metadata=identifier,entitlements", str(path)]) == 0
@@ -99,9 +97,7 @@ def test_forgets_the_old_metadata_unless_told_to_preserve_it(path: Path) -> None
     assert (found.flags, found.entitlements) == (("adhoc",), None)
 
 
-def test_verify_is_silent_about_a_valid_file_and_speaks_when_asked(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_is_silent_about_a_valid_file_unless_verbose(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sign(path)
     for quiet in (["--verify"], ["-v"], ["--verify", "--strict", "--deep"], ["--verify", "--all-architectures"]):
         assert main([*quiet, str(path)]) == 0
@@ -111,9 +107,7 @@ def test_verify_is_silent_about_a_valid_file_and_speaks_when_asked(
         assert capsys.readouterr().err.splitlines()[0] == f"{path}: valid on disk"
 
 
-def test_verify_says_what_delocate_looks_for_when_there_is_no_signature(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_prints_delocates_phrase_without_a_signature(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fails(capsys, "--verify", path) == f"{path}: code object is not signed at all\nIn architecture: arm64\n"
 
 
@@ -158,7 +152,7 @@ def test_display_prints_the_facts_of_the_code_directory(path: Path, capsys: pyte
     assert re.fullmatch(pattern, directory)
 
 
-def test_display_tells_less_when_less_is_asked(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_display_shows_less_with_less_verbosity(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sign(path, SignOptions(flags=CodeFlag.LINKER_SIGNED))
     assert main(["-d", str(path)]) == 0
     assert capsys.readouterr().err == f"Executable={path.resolve()}\n"
@@ -181,7 +175,7 @@ def test_removes_the_signature(path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "not signed at all" in fails(capsys, "--verify", path)
 
 
-def test_an_identity_is_refused_in_the_words_of_codesign(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_identity_is_refused_with_codesigns_message(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = path.read_bytes()
     error = fails(capsys, "--sign", "Developer ID Application: X", path)
     assert error.startswith(f"{path}: Developer ID Application: X: no identity found")
@@ -216,7 +210,7 @@ def test_a_wrong_call_exits_2_and_changes_nothing(
 
 
 @pytest.mark.parametrize("operation", [["-fs-"], ["-v"], ["-d"], ["--remove-signature"]])
-def test_what_is_no_macho_file_is_an_error_of_each_operation(
+def test_other_files_are_an_error_of_each_operation(
     operation: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = tmp_path / "script"
@@ -239,7 +233,7 @@ def test_slices_that_disagree_about_preserved_metadata_are_refused(
     assert len(verify_file(path)) == 2
 
 
-def test_force_signs_over_a_signature_that_is_damaged(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_force_replaces_a_damaged_signature(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = bytearray(sign(path).read_bytes())
     at = content.index(struct.pack(">I", 0xFADE0CC0))
     content[at + 8 : at + 12] = b"\xff\xff\xff\xff"

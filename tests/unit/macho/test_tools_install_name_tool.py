@@ -41,7 +41,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return err
 
 
-def test_all_edits_in_one_call_and_the_signature_stays_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_edits_in_one_call_keep_the_signature_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inode = path.stat().st_ino
     arguments = ["-id", "@rpath/new.dylib", "-change", DYLIBS[0], "@rpath/b.dylib", "-rpath", "/old", "@loader_path/.."]
     arguments += ["-add_rpath", "@loader_path/more", "-delete_rpath", "@loader_path", str(path)]
@@ -56,7 +56,7 @@ def test_all_edits_in_one_call_and_the_signature_stays_valid(path: Path, capsys:
     assert path.stat().st_ino != inode
 
 
-def test_what_is_not_there_is_ignored_as_the_manual_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_names_are_ignored_as_in_the_manual(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = path.read_bytes()
     assert main(["-change", "/not/there.dylib", "@rpath/b.dylib", str(path)]) == 0
     assert path.read_bytes() == before
@@ -69,7 +69,7 @@ def test_what_is_not_there_is_ignored_as_the_manual_says(path: Path, capsys: pyt
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_rpath_that_stands_twice_goes_away_in_both_places(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_duplicate_rpath_is_removed_in_both_places(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_bytes(machobytes.dylib(rpaths=["/old", "@loader_path", "/old"]))
     assert main(["-delete_rpath", "/old", str(path)]) == 0
     assert facts(path, capsys)[2] == ["@loader_path"]
@@ -112,7 +112,7 @@ def test_usage_names_the_flag_that_bundle_utilities_looks_for(capsys: pytest.Cap
         (["-id", "a", "second.dylib"], "more than one input file specified (second.dylib and {})"),
     ],
 )  # fmt: skip
-def test_a_call_that_cannot_be_done_says_why_and_changes_nothing(
+def test_an_impossible_call_says_why_and_changes_nothing(
     arguments: list[str], message: str, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = path.read_bytes(), path.stat().st_ino
@@ -136,7 +136,7 @@ def test_a_call_without_a_usable_file_says_why(
     assert message in fails(capsys, *arguments)
 
 
-def test_a_file_that_is_no_macho_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_macho_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "script.sh"
     text.write_text("#!/bin/sh\nexit 0\n" * 9)
     assert "not a Mach-O file" in fails(capsys, "-id", "a", text)

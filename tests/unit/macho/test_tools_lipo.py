@@ -46,7 +46,7 @@ def archs(path: Path) -> tuple[str, ...]:
         return macho.archs
 
 
-def test_info_in_the_words_that_delocate_and_cmake_match(
+def test_info_has_the_form_that_delocate_and_cmake_match(
     fat: Path, thins: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(capsys, "-info", fat) == f"Architectures in the fat file: {fat} are: x86_64 arm64\n"
@@ -56,7 +56,7 @@ def test_info_in_the_words_that_delocate_and_cmake_match(
     assert run(capsys, "-archs", fat) == "x86_64 arm64\n"
 
 
-def test_detailed_info_gives_the_fat_header(fat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_detailed_info_shows_the_fat_header(fat: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "-detailed_info", fat).splitlines()
     assert lines[:4] == [f"Fat header in: {fat}", "fat_magic 0xcafebabe", "nfat_arch 2", "architecture x86_64"]
     assert lines[4:7] == [
@@ -124,7 +124,7 @@ def test_replace_takes_the_slice_from_the_other_file(
         assert [image.id.name for image in macho.images if image.id] == ["@rpath/libx.dylib", "@rpath/other.dylib"]
 
 
-def test_a_file_of_another_kind_in_the_words_that_delocate_merge_matches(
+def test_other_files_give_the_error_that_delocate_merge_matches(
     thins: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = tmp_path / "README"
@@ -156,7 +156,7 @@ def test_a_file_of_another_kind_in_the_words_that_delocate_merge_matches(
         (["-info", "OUT"], "can't open input file: "),
     ],
 )  # fmt: skip
-def test_a_call_that_cannot_be_done_says_why_and_writes_nothing(
+def test_an_impossible_call_says_why_and_writes_nothing(
     arguments: list[str],
     message: str,
     fat: Path,

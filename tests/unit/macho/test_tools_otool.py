@@ -47,7 +47,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return out
 
 
-def test_libraries_in_the_form_of_the_manual(thin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_libraries_have_the_form_of_the_manual(thin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [
         f"{thin}:",
         "\t@rpath/libx.dylib (compatibility version 1.0.0, current version 1.2.3)",
@@ -60,7 +60,7 @@ def test_libraries_in_the_form_of_the_manual(thin: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("cmd", "suffix"), [(0x80000018, "weak"), (0x8000001F, "reexport"), (0x80000023, "upward"), (0x20, "lazy")]
 )
-def test_libraries_tell_how_they_are_linked(
+def test_libraries_show_how_they_are_linked(
     cmd: int, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = machobytes.dylib()
@@ -70,7 +70,7 @@ def test_libraries_tell_how_they_are_linked(
     assert run(capsys, "-L", path).splitlines()[-1].endswith(f", current version 1.2.3, {suffix})")
 
 
-def test_delocate_parses_what_a_thin_file_prints(thin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delocate_parses_the_output_for_a_thin_file(thin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = _parse_otool_install_names(run(capsys, "-arch", "all", "-m", "-L", thin))
     assert names == {"": [(name, "1.0.0", "1.2.3") for name in ("@rpath/libx.dylib", *DYLIBS)]}
     assert _parse_otool_listing(run(capsys, "-arch", "all", "-m", "-D", thin)) == {"": ["@rpath/libx.dylib"]}
@@ -122,7 +122,7 @@ def blocks(text: str) -> list[dict[str, str]]:
     return found
 
 
-def test_load_commands_say_what_lief_reads(thin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_load_commands_agree_with_lief(thin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands = {block["cmd"]: block for block in blocks(run(capsys, "-l", thin))}
     parsed = lief.MachO.parse(str(thin))
     assert parsed is not None
@@ -165,7 +165,7 @@ def test_an_unknown_load_command_is_shown_raw(tmp_path: Path, capsys: pytest.Cap
     assert struct.pack("<6I", *words) == struct.pack("<I", 12) + b"/long/enough".ljust(20, b"\0")
 
 
-def test_header_and_fat_header(fat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_header_and_fat_header_are_shown(fat: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header = run(capsys, "-arch", "arm64", "-h", fat).splitlines()
     assert header[2].split()[:5] == ["magic", "cputype", "cpusubtype", "caps", "filetype"]
     assert header[3].split()[:5] == ["0xfeedfacf", "16777228", "0", "0x00", "6"]
@@ -174,7 +174,9 @@ def test_header_and_fat_header(fat: Path, capsys: pytest.CaptureFixture[str]) ->
     assert lines[10:14] == ["architecture 1", "    cputype 16777228", "    cpusubtype 0", "    capabilities 0x0"]
 
 
-def test_several_files_and_one_that_is_none(thin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_an_object_does_not_stop_the_others(
+    thin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("text that is longer than a Mach-O header would be")
     java = tmp_path / "X.class"

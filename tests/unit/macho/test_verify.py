@@ -29,7 +29,7 @@ def verify(data: bytes | bytearray) -> SignatureFacts:
 
 
 def place(data: bytes) -> tuple[int, int]:
-    """Return where the signature starts and where its blobs end; what follows is room that nothing covers."""
+    """Return where the signature starts and where its blobs end; the bytes after that are not covered by anything."""
     start = Image(data, 0, len(data), "libx").signature_range
     assert start is not None
     return start[0], start[0] + struct.unpack_from(">I", data, start[0] + 4)[0]
@@ -44,7 +44,7 @@ def directories(data: bytes) -> list[int]:
 
 
 def accepted(data: bytes, positions: range, values: Callable[[int], list[int]]) -> set[int]:
-    """Return the positions at which another value of the byte is not found out."""
+    """Return the positions at which another value of the byte is not detected."""
     found = set()
     edited = bytearray(data)
     for position in positions:
@@ -81,14 +81,14 @@ def free_bytes(data: bytes) -> set[int]:
 
 
 @pytest.mark.parametrize("options", [LINKER, SignOptions(), RUNTIME])
-def test_each_changed_byte_of_the_code_is_found_out(options: SignOptions) -> None:
+def test_each_changed_byte_of_the_code_is_detected(options: SignOptions) -> None:
     data = dylib(options)
     start, _ = place(data)
     assert start > 4096
     assert accepted(data, range(start), lambda byte: [byte ^ 0x01]) == set()
 
 
-def test_all_values_of_each_byte_of_the_load_commands_are_found_out() -> None:
+def test_any_change_of_the_load_commands_is_detected() -> None:
     data = dylib(room=0)
     end = Image(data, 0, len(data), "libx").commands_end
     edited = bytearray(data)
@@ -98,7 +98,7 @@ def test_all_values_of_each_byte_of_the_load_commands_are_found_out() -> None:
 
 
 @pytest.mark.parametrize("options", [LINKER, SignOptions(), RUNTIME])
-def test_each_changed_byte_of_a_signature_is_found_out_but_for_the_free_ones(options: SignOptions) -> None:
+def test_any_change_of_a_signature_except_free_bytes_is_detected(options: SignOptions) -> None:
     data = dylib(options)
     start, end = place(data)
     (at,) = directories(data)
@@ -156,7 +156,7 @@ def test_all_slices_of_a_universal_file_are_verified(tmp_path: Path) -> None:
         verify_file(path)
 
 
-def test_facts_say_what_the_signature_says() -> None:
+def test_facts_are_those_of_the_signature() -> None:
     data = dylib(RUNTIME)
     start, end = place(data)
     (at,) = directories(data)
@@ -341,7 +341,7 @@ def test_code_directories_that_contradict_each_other_are_refused() -> None:
         verify(data)
 
 
-def test_random_damage_raises_only_our_errors() -> None:
+def test_random_damage_raises_only_errors_of_macbuild() -> None:
     chance = random.Random(1)
     base = dylib(SignOptions(entitlements=ENTITLEMENTS), minos="10.9", room=0)
     start, end = place(base)

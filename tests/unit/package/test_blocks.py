@@ -81,7 +81,7 @@ def test_same_content_under_two_names_is_one_entry(tree: Path, cache: BlockCache
     assert make(tree, tmp_path / "x.tar.gz", cache) == (data, [True, True, True])
 
 
-def test_another_compressor_does_not_find_the_entry(tree: Path, cache: BlockCache, tmp_path: Path) -> None:
+def test_another_compressor_does_not_use_the_entry(tree: Path, cache: BlockCache, tmp_path: Path) -> None:
     make(tree, tmp_path / "x.tar.gz", cache)
     sha256 = records(tree)["lib/a.dylib"].sha256
     assert sha256 is not None
@@ -116,7 +116,7 @@ def test_damaged_entry_is_removed_and_rebuilt(tree: Path, cache: BlockCache, tmp
     assert path.read_bytes() == entry
 
 
-def test_entry_of_another_content_under_this_name_is_not_used(tree: Path, cache: BlockCache, tmp_path: Path) -> None:
+def test_entry_with_another_content_under_this_name_is_not_used(tree: Path, cache: BlockCache, tmp_path: Path) -> None:
     data, _ = make(tree, tmp_path / "x.tar.gz", cache)
     first, second = (records(tree)[f"lib/{name}.dylib"].sha256 for name in "ab")
     assert first is not None
@@ -131,7 +131,7 @@ def test_entries_that_cannot_be_written_cost_only_time(tree: Path, tmp_path: Pat
     assert make(tree, tmp_path / "x.tar.gz", cache) == make(tree, tmp_path / "y.tar.gz", None)
 
 
-def test_use_of_an_entry_is_noted_in_its_time(tree: Path, cache: BlockCache, tmp_path: Path) -> None:
+def test_use_of_an_entry_updates_its_time(tree: Path, cache: BlockCache, tmp_path: Path) -> None:
     make(tree, tmp_path / "x.tar.gz", cache)
     for path in cache.folder.iterdir():
         os.utime(path, (1, 1))
@@ -139,7 +139,7 @@ def test_use_of_an_entry_is_noted_in_its_time(tree: Path, cache: BlockCache, tmp
     assert all(path.stat().st_mtime > 1e9 for path in cache.folder.iterdir())
 
 
-def test_artifact_that_changed_after_it_was_verified_is_not_kept(tree: Path, cache: BlockCache, tmp_path: Path) -> None:
+def test_artifact_changed_after_verification_is_not_kept(tree: Path, cache: BlockCache, tmp_path: Path) -> None:
     output, expected = tmp_path / "x.tar.gz", records(tree)
     segments = pack(tree, output, top=TOP, epoch=0, jobs=1, records=expected, cache=cache)
     cache.keep(output, segments)
@@ -182,9 +182,7 @@ def shifted(segment: GzipSegment, **changes: int) -> GzipSegment:
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_verify_does_not_trust_the_segments_it_is_given(
-    tree: Path, cache: BlockCache, tmp_path: Path, *, warm: bool
-) -> None:
+def test_verify_does_not_trust_the_given_segments(tree: Path, cache: BlockCache, tmp_path: Path, *, warm: bool) -> None:
     output, expected = tmp_path / "x.tar.gz", records(tree)
     if warm:
         make(tree, output, cache)

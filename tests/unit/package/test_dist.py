@@ -82,7 +82,7 @@ def make_contents(name: str, data: bytes) -> ArtifactContents:
 
 
 class Made:
-    """An artifact with its SBOM in a folder that stands in for the store."""
+    """An artifact with its SBOM in a folder that replaces the store."""
 
     def __init__(self, store: Path, name: str, data: bytes, sbom: str | None = None) -> None:
         store.mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ def test_order_of_publishing_does_not_matter(tmp_path: Path, x: Made, y: Made) -
     assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
 
 
-def test_artifact_is_a_file_of_its_own_that_others_may_read(dist: Path, x: Made) -> None:
+def test_artifact_is_a_separate_file_that_others_may_read(dist: Path, x: Made) -> None:
     x.artifact.chmod(0o400)
     x.publish(dist)
     info = (dist / x.entry.file).stat()
@@ -206,7 +206,7 @@ def damage(path: Path) -> None:
     "name", ["x-1.2.3-macos-arm64.tar.gz", "x-1.2.3-macos-arm64.tar.gz.sha256", "x-1.2.3-macos-arm64.cdx.json", SUMS]
 )
 @pytest.mark.parametrize("harm", [damage, Path.unlink, lambda path: os.truncate(path, 3)])
-def test_damage_is_found_and_repaired(dist: Path, x: Made, name: str, harm: Callable[[Path], None]) -> None:
+def test_damage_is_found_and_fixed(dist: Path, x: Made, name: str, harm: Callable[[Path], None]) -> None:
     x.publish(dist)
     before = snapshot(dist)
     harm(dist / name)
@@ -345,7 +345,7 @@ def test_publishing_many_at_once_loses_nothing(dist: Path, store: Path) -> None:
 
 
 class Killed(BaseException):
-    """Stand in for kill -9: no code of ours handles it."""
+    """Simulate kill -9, which no code of ours handles."""
 
 
 @pytest.mark.parametrize("moment", range(1, 13))
@@ -386,7 +386,7 @@ def test_killed_run_leaves_whole_files_and_the_next_completes(
     assert all(data in {old[name], new[name]} for name, data in left.items())
 
 
-def test_leftovers_of_others_stay(dist: Path, x: Made) -> None:
+def test_leftovers_of_other_programs_stay(dist: Path, x: Made) -> None:
     dist.mkdir()
     digits = "0123456789abcdef"
     names = [f".notes.{digits}.tmp", f".z-1.tar.gz.{digits}.tmp", "README", f".{x.entry.file[:9]}.{digits}.tmp"]

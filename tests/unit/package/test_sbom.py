@@ -64,7 +64,7 @@ def test_embedded_sbom_does_not_depend_on_hash_or_name(contents: ArtifactContent
     assert {item["ref"] for item in load(text)["dependencies"]} >= {subject["bom-ref"]}
 
 
-def test_sbom_depends_on_the_artifact_and_the_epoch_alone(contents: ArtifactContents) -> None:
+def test_sbom_depends_only_on_the_artifact_and_the_epoch(contents: ArtifactContents) -> None:
     first = sbom(contents, license="MIT", epoch=0)
     assert sbom(contents, license="MIT", epoch=0) == first
     others = [
@@ -129,7 +129,7 @@ def test_two_slices_of_one_package_are_two_components(contents: ArtifactContents
     assert sum(item["bom-ref"].startswith("source/") for item in data["components"]) == 2
 
 
-def test_two_versions_of_a_dependency_have_the_same_text_each_time(contents: ArtifactContents) -> None:
+def test_two_versions_of_a_dependency_give_a_stable_text(contents: ArtifactContents) -> None:
     older = DependencyRecord(name="libtorch", kind="component", version="2.2.2")
     contents = msgspec.structs.replace(contents, dependencies=[*contents.dependencies, older])
     texts = {sbom(contents, license="MIT", epoch=0) for _ in range(3)}

@@ -90,7 +90,7 @@ def test_hard_links_become_separate_files(tmp_path: Path) -> None:
         ]
 
 
-def test_tarfile_reads_what_was_packed(tree: Path, tmp_path: Path) -> None:
+def test_tarfile_reads_the_packed_tree(tree: Path, tmp_path: Path) -> None:
     pack_bytes(tree, tmp_path / "x.tar.gz", epoch=1700000000)
     with tarfile.open(tmp_path / "x.tar.gz") as archive:
         members = archive.getmembers()
@@ -143,7 +143,7 @@ def test_paths_and_links_of_every_critical_length_survive(tmp_path: Path, length
     verify_tarball(tmp_path / "x.tar.gz", records(tree), top=TOP)
 
 
-def test_gnu_tar_and_gzip_accept_it_without_a_word(tree: Path, tmp_path: Path) -> None:
+def test_gnu_tar_and_gzip_accept_it_without_a_warning(tree: Path, tmp_path: Path) -> None:
     pack_bytes(tree, tmp_path / "x.tar.gz")
     assert subprocess.run(["gzip", "-t", tmp_path / "x.tar.gz"], check=True, capture_output=True).stderr == b""
     out = tmp_path / "out"
@@ -170,7 +170,7 @@ def test_gzip_stream_is_one_plain_member_for_every_size(tmp_path: Path, size: in
         assert b"".join(iter(lambda: reader.read(100_000), b"")) == data
 
 
-def test_blocks_see_the_window_before_them(tmp_path: Path) -> None:
+def test_blocks_are_compressed_with_the_window_before_them(tmp_path: Path) -> None:
     noise = random.Random(3).randbytes(WINDOW // 2)
     with (tmp_path / "x.gz").open("wb") as file, gzip_stream(file, 2) as stream:
         stream.write(noise * (2 * BLOCK // len(noise)))
@@ -200,7 +200,7 @@ def refused(tree: Path, output: Path) -> str:
         ("new\nline", "not a relative path"),
     ],
 )
-def test_links_that_leave_the_tree_or_lead_nowhere_are_refused(
+def test_links_that_leave_the_tree_or_are_broken_are_refused(
     tree: Path, tmp_path: Path, target: str, reason: str
 ) -> None:
     (tmp_path / "tree-beside").mkdir()
@@ -223,7 +223,7 @@ def test_unprintable_names_are_refused(tree: Path, tmp_path: Path, name: bytes) 
     assert "not printable UTF-8" in refused(tree, tmp_path / "x.tar.gz")
 
 
-def test_file_that_shrinks_or_grows_while_it_is_packed_is_noticed(tree: Path, tmp_path: Path) -> None:
+def test_file_that_changes_its_size_during_packing_is_noticed(tree: Path, tmp_path: Path) -> None:
     library = tree / "lib/libx.1.dylib"
     for size in (BLOCK, 9 * BLOCK):
 
@@ -261,7 +261,7 @@ def test_missing_tree_is_a_file_error(tmp_path: Path) -> None:
         pack(tmp_path / "missing", tmp_path / "x.tar.gz", top=TOP, epoch=0, jobs=1)
 
 
-def test_verify_accepts_what_was_packed(tree: Path, tmp_path: Path) -> None:
+def test_verify_accepts_the_packed_tree(tree: Path, tmp_path: Path) -> None:
     pack_bytes(tree, tmp_path / "x.tar.gz")
     verify_tarball(tmp_path / "x.tar.gz", records(tree), top=TOP)
 
@@ -374,7 +374,7 @@ def test_verify_rejects_every_truncation_and_relevant_change(tmp_path: Path) -> 
     expected = records(tmp_path / "tree")
     path = tmp_path / "x.tar.gz"
     changed = [data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :] for at in range(len(data)) for bit in (1, 128)]
-    # A few bits of deflate data have no meaning; Python's own zlib is the judge. The header is always the same.
+    # A few bits of deflate data have no meaning; Python's own zlib decides. The header is always the same.
     harmless = [item for item in changed if item[:10] == data[:10] and inflates_to(item, gzip.decompress(data))]
     assert len(harmless) < len(changed) / 20
     for damaged in [data[:size] for size in range(len(data))] + [data + b"\0", data + data]:
@@ -400,7 +400,7 @@ def test_verify_rejects_a_file_that_is_not_a_tar(tmp_path: Path) -> None:
         verify_tarball(tmp_path / "x.tar.gz", {}, top=TOP)
 
 
-def test_epoch_has_a_fixed_default_and_takes_whole_seconds() -> None:
+def test_epoch_has_a_fixed_default_and_is_in_whole_seconds() -> None:
     assert source_date_epoch({}) == 315532800
     assert source_date_epoch({"SOURCE_DATE_EPOCH": "0"}) == 0
     assert source_date_epoch({"SOURCE_DATE_EPOCH": "1700000000"}) == 1700000000

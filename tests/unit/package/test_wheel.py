@@ -79,7 +79,7 @@ def test_wheel_members_are_sorted_with_fixed_times_and_modes(wheel: Path, stage:
         assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
-def test_metadata_requires_the_version_that_was_linked(wheel: Path, project: Path) -> None:
+def test_metadata_requires_the_linked_version(wheel: Path, project: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = email.message_from_string(archive.read(f"{INFO}/METADATA").decode())
         assert archive.read(f"{INFO}/sboms/tritonserver_backend_tiny.cdx.json") == b'{"bomFormat": "CycloneDX"}\n'

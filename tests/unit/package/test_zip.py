@@ -25,7 +25,7 @@ def make(path: Path, members: list[ZipMember] = MEMBERS, *, epoch: int = 3155328
     return path.read_bytes()
 
 
-def test_zipfile_reads_what_was_written_in_the_same_order(tmp_path: Path) -> None:
+def test_zipfile_reads_all_members_in_the_written_order(tmp_path: Path) -> None:
     make(tmp_path / "x.zip", epoch=1700000001)
     with zipfile.ZipFile(tmp_path / "x.zip") as archive:
         assert archive.testzip() is None
@@ -71,7 +71,7 @@ def test_empty_archive_is_valid(tmp_path: Path) -> None:
     assert list(read_zip(tmp_path / "x.zip")) == []
 
 
-def test_more_than_fits_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_too_large_contents_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     for members in ([ZipMember("n" * 70_000, b"")], [ZipMember(str(number), b"") for number in range(0xFFFF)]):
         with pytest.raises(ArchiveError, match="more than fits"):
             write_zip(tmp_path / "x.zip", members, epoch=0, jobs=1)
@@ -86,7 +86,7 @@ def test_damage_is_always_an_expected_error(tmp_path: Path) -> None:
             found = list(read_zip(tmp_path / "x.zip"))
         except IntegrityError:
             continue
-        # What zipfile does not compare: times, names, modes and how many there are. RECORD and the stage's records do.
+        # zipfile does not compare times, names, modes and the number of members. RECORD and the stage's records do.
         assert {member.data for member in found} <= {b"some text " * 20, b"stored"}
     for size in range(len(data)):
         (tmp_path / "x.zip").write_bytes(data[:size])

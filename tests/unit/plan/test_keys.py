@@ -41,7 +41,7 @@ def clear() -> None:
 
 
 def real_files(entry: str) -> list[Path]:
-    """Return the files that an entry of a closure stands for."""
+    """Return the files that an entry of a closure includes."""
     name = entry.partition("#")[0]
     first, _, rest = name.partition("/")
     path = bundled(first) / rest if first in FOLDERS else PACKAGE / name
@@ -124,7 +124,7 @@ def test_wheel_requirement_change_changes_key_of_pack(tmp_path: Path) -> None:
         ("apple", "../cmake/darwin.cmake"),
     ],
 )
-def test_key_covers_what_hand_written_lists_missed(kind: str, module: str) -> None:
+def test_key_covers_modules_that_hand_written_lists_missed(kind: str, module: str) -> None:
     place = (PACKAGE / module).resolve()
     assert place in {path.resolve() for entry in CLOSURES[kind] for path in real_files(entry)}
 
@@ -152,7 +152,7 @@ def test_new_data_file_in_a_folder_changes_the_key(tmp_path: Path) -> None:
     assert digest_in(package, "zig") != before
 
 
-def test_closures_that_are_out_of_date_say_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_date_closures_say_which_command_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for entry in ("steps/gone.py", "steps/dispatch.py#_gone", "gone/"):
         keys.tool_digest.cache_clear()
         monkeypatch.setattr(keys, "_closures", lambda entry=entry: {"build": [entry]})
@@ -176,7 +176,7 @@ def test_closure_follows_imports_of_generated_programs() -> None:
     assert "macbuild.macho.tools" in SOURCE.modules("zig")
 
 
-def test_every_exclusion_has_effect_and_a_reason() -> None:
+def test_every_exclusion_has_an_effect_and_a_reason() -> None:
     source = SOURCE
     kinds = [kind for kind in KINDS if kind not in PINNED]
     reached = {kind: source.modules(kind, {}) for kind in kinds}
@@ -194,14 +194,14 @@ def test_each_kind_of_step_has_one_handler() -> None:
     assert set(SOURCE.kinds()) == {*keys.Kind.__args__, "verify", "zig", "apple", "host"}  # type: ignore[attr-defined]
 
 
-def test_dispatch_holds_nothing_that_no_closure_covers() -> None:
+def test_dispatch_has_no_code_outside_the_closures() -> None:
     tree = ast.parse((PACKAGE / "steps" / "dispatch.py").read_text("utf-8"))
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     parts = {entry.partition("#")[2] for entries in CLOSURES.values() for entry in entries if "#" in entry}
     assert names == {*parts, "_do", *(f"_{kind}" for kind in PINNED)}
 
 
-def test_package_init_files_only_name_things() -> None:
+def test_package_init_files_contain_only_definitions() -> None:
     for path in PACKAGE.rglob("__init__.py"):
         for node in ast.parse(path.read_text("utf-8")).body:
             docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -213,7 +213,7 @@ def test_package_init_files_only_name_things() -> None:
 
 def test_every_data_file_that_code_reads_is_in_a_closure() -> None:
     covered = {path for entries in CLOSURES.values() for entry in entries for path in real_files(entry)}
-    # Schemas are for users, and the report page belongs to no step.
+    # Schemas are for users, and no step uses the report page.
     found = {
         path
         for path in PACKAGE.rglob("*")

@@ -1,4 +1,4 @@
-"""Plans of libraries: compiled from a source, used by other components, checked by a program that links them."""
+"""Test plans of libraries: compiled from source, used by other components, checked by a program that links them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_library_plan_ends_with_stage_and_consumer_audit(sample: Sample) -> None
     ]
 
 
-def test_libraries_are_made_when_everything_is(sample: Sample) -> None:
+def test_libraries_are_built_when_everything_is(sample: Sample) -> None:
     sample.add("alpha")
     plan = sample.plan(toolchain="zig")
     assert {step.split("-")[0] for step in plan.goals} == {"alpha", "twice", "fourfold"}
 
 
-def test_a_build_gets_the_source_and_all_that_its_needs_need(sample: Sample) -> None:
+def test_a_build_gets_the_source_and_all_transitive_needs(sample: Sample) -> None:
     assert needs(sample, "twice-1.0-macos-arm64/build") == (Need("twice", "source"),)
     assert needs(sample, "fourfold-1.0-macos-arm64/build") == (Need("twice", "library"),)
     consumer = needs(sample, "fourfold-1.0-macos-arm64/consumer")
@@ -54,7 +54,7 @@ def test_all_targets_share_one_unpacked_source(sample: Sample) -> None:
     assert host.steps["twice-1.0-source/layout"].key == plan.steps["twice-1.0-source/layout"].key
 
 
-def test_tool_is_built_for_this_machine_but_not_for_itself(sample: Sample) -> None:
+def test_tool_is_built_for_this_machine_but_not_with_itself(sample: Sample) -> None:
     sample.recipes["twice"]["releases"][0]["tools"] = ["twice"]
     sample.write()
     assert needs(sample, "twice-1.0-macos-arm64/build") == (Need("twice", "source"),)
@@ -89,7 +89,7 @@ def test_a_source_that_is_not_pinned_is_an_error_or_left_out(sample: Sample) -> 
     assert not plan.goals
 
 
-def test_what_is_repackaged_cannot_be_built_for_this_machine(sample: Sample) -> None:
+def test_a_repackaged_component_cannot_be_built_for_this_machine(sample: Sample) -> None:
     sample.add("alpha")
     with pytest.raises(PlanError, match="alpha: is repackaged"):
         sample.project().planner().host_stages("alpha")
@@ -102,9 +102,7 @@ def test_what_is_repackaged_cannot_be_built_for_this_machine(sample: Sample) -> 
         ({"layouts": {"other": []}}, "has the unknown layout 'archive'"),
     ],
 )
-def test_a_recipe_with_a_source_that_cannot_serve_is_refused(
-    sample: Sample, change: dict[str, object], message: str
-) -> None:
+def test_a_recipe_with_an_unusable_source_is_refused(sample: Sample, change: dict[str, object], message: str) -> None:
     recipe = sample.recipes["twice"]
     recipe.update(change)
     if recipe["build"] is None:
@@ -116,7 +114,7 @@ def test_a_recipe_with_a_source_that_cannot_serve_is_refused(
 
 
 def packed(sample: Sample, **changes: object) -> tuple[list[str], AssembleSpec]:
-    """Return what the package of a component that is linked with `fourfold` is made of."""
+    """Return the inputs of the package of a component that is linked with `fourfold`."""
     package = {"kind": "tarball", "prefix": "top/", **changes}
     sample.add_built("last", {"CMakeLists.txt": ""}, facts={"needs": ["fourfold"]}, packages=[package])
     step = sample.plan("last", toolchain="zig").steps["last-1.0-macos-arm64/assemble"]
@@ -124,9 +122,9 @@ def packed(sample: Sample, **changes: object) -> tuple[list[str], AssembleSpec]:
     return list(step.needs), step.spec
 
 
-def test_package_has_the_licences_of_what_is_linked_statically(sample: Sample) -> None:
+def test_package_has_the_licences_of_static_libraries(sample: Sample) -> None:
     needs, spec = packed(sample)
-    # `fourfold` has no source of other people; `twice`, which only `fourfold` needs, has one.
+    # `fourfold` has no third-party source; `twice`, which only `fourfold` needs, has one.
     assert needs == ["last-1.0-macos-arm64/fix", "twice-1.0-macos-arm64/build"]
     ((rule,),) = spec.includes
     assert (rule.component, rule.source, rule.to) == ("twice", "share/licenses/**/*", "top/licenses/")

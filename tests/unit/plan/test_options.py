@@ -1,4 +1,4 @@
-"""Options of components: what a user may ask for and leave out, what is refused, and what a plan makes of it."""
+"""Test options of components: the user's choice, refusals, and their effect on a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLE = {
     "http": Option(summary="HTTP"),
     "metrics": Option(summary="metrics", requires=["statistics"]),
     "statistics": Option(summary="statistics"),
-    "debug": Option(summary="more to see", default=False),
+    "debug": Option(summary="more output", default=False),
     "s3": Option(summary="S3", refused="there is no recipe"),
 }
 
@@ -29,7 +29,7 @@ def of(*wanted: str, without: tuple[str, ...] = (), missing: tuple[str, ...] = (
     return {name for name, on in Choice(wanted, without).of("core", TABLE, missing).items() if on}
 
 
-def test_options_are_on_or_off_by_default_and_as_the_user_says() -> None:
+def test_options_have_defaults_that_the_user_can_override() -> None:
     assert of() == {"http", "metrics", "statistics"}
     assert of("debug") == {"http", "metrics", "statistics", "debug"}
     assert of("http", without=("metrics",)) == {"http", "statistics"}
@@ -37,7 +37,7 @@ def test_options_are_on_or_off_by_default_and_as_the_user_says() -> None:
     assert of(missing=("http",)) == {"metrics", "statistics"}
 
 
-def test_what_is_refused_is_off_or_an_error_with_the_reason() -> None:
+def test_a_refused_option_is_off_or_an_error_with_the_reason() -> None:
     assert "s3" not in of()
     with pytest.raises(PlanError, match="core: cannot be built with s3: there is no recipe"):
         of("s3")
@@ -53,7 +53,7 @@ def test_option_without_its_requirement_names_both_solutions(
     assert of(without=("metrics", *without), missing=missing) == {"http"}
 
 
-def test_unknown_option_is_refused_with_the_nearest() -> None:
+def test_unknown_option_is_refused_with_a_suggestion() -> None:
     tables = [TABLE, {"python": Option(summary="Python")}]
     Choice(("python",), ("http",)).check(tables)
     for choice, flag in ((Choice(("metric",)), "--with"), (Choice((), ("metric",)), "--without")):
@@ -62,7 +62,7 @@ def test_unknown_option_is_refused_with_the_nearest() -> None:
         assert (caught.value.where, caught.value.hint) == (flag, "did you mean 'metrics'?")
 
 
-def test_an_option_cannot_be_wanted_and_not() -> None:
+def test_an_option_cannot_be_both_wanted_and_unwanted() -> None:
     with pytest.raises(UsageError, match="http is both wanted and not"):
         Choice(("debug", "http"), ("http",)).check([TABLE])
 
@@ -102,7 +102,7 @@ def test_key_depends_on_chosen_options_not_on_their_texts(sample: Sample) -> Non
     assert planned(sample).steps["engine-1.0-macos-arm64/build"].key == key
 
 
-def test_what_the_plan_refuses_is_an_error_there_too(sample: Sample) -> None:
+def test_refused_and_unknown_options_are_errors_in_a_plan(sample: Sample) -> None:
     with pytest.raises(PlanError, match="engine: cannot be built with turbo: it burns"):
         planned(sample, "turbo")
     with pytest.raises(UsageError, match="--without: there is no option 'trase'"):
@@ -116,7 +116,7 @@ def test_empty_option_name_is_refused(sample: Sample, key: str) -> None:
 
 
 def with_grip(sample: Sample, **option: Any) -> None:
-    """Give the foreign project an option that a library is for, whose source nobody has pinned."""
+    """Give the foreign project an option that needs a library, whose source is not pinned."""
     sample.add_built(
         "grip", {"CMakeLists.txt": ""}, packages=[], facts={"minimum_macos": "11.0", "needs": ["fourfold"]}
     )
@@ -149,14 +149,14 @@ def test_option_without_its_library_is_left_out_with_a_remark(sample: Sample) ->
     assert not planned(sample, without=("grip",)).remarks
 
 
-def test_what_is_left_out_itself_leaves_no_remark(sample: Sample) -> None:
+def test_a_component_left_out_itself_leaves_no_remark(sample: Sample) -> None:
     with_grip(sample)
     plan = sample.plan(toolchain="zig", skip_unreachable=True)
     assert "engine" in [refusal.component for refusal in plan.refused]
     assert not plan.remarks
 
 
-def test_an_option_that_is_wanted_is_not_left_out(sample: Sample) -> None:
+def test_a_requested_option_is_not_left_out(sample: Sample) -> None:
     with_grip(sample)
     with pytest.raises(LockError, match=r"grip 1\.0 any: no source is pinned") as caught:
         planned(sample, "grip")
@@ -173,7 +173,7 @@ def test_library_of_an_option_becomes_a_need(sample: Sample) -> None:
     assert not [step for step in left_out.steps if step.startswith("grip")]
 
 
-def test_packages_hold_what_options_carry_and_only_that(sample: Sample) -> None:
+def test_packages_contain_only_what_options_include(sample: Sample) -> None:
     with_grip(sample, carries=["grip@{version}"], on={})
     sample.recipes["engine"]["packages"] = [
         {"kind": "tarball", "name": "engine", "include": [{"component": "grip", "from": "**/*", "to": "grip/"}]}
@@ -241,7 +241,7 @@ def test_packed_include_brings_contents_and_audit_rules(sample: Sample) -> None:
     assert [prefer.file for prefer in merge.prefer] == ["grip/y"]
 
 
-def test_a_component_without_a_tarball_cannot_be_taken_packed(sample: Sample) -> None:
+def test_a_component_without_a_tarball_cannot_be_included_packed(sample: Sample) -> None:
     with_grip(sample, carries=["grip@{version}"], on={})
     rule = {"component": "grip", "from": "**/*", "to": "grip/", "packed": True}
     sample.recipes["engine"]["packages"] = [{"kind": "tarball", "name": "engine", "include": [rule]}]

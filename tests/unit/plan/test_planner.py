@@ -27,7 +27,7 @@ def changed(before: Plan, after: Plan) -> set[str]:
     return {kind for kind, key in keys(after).items() if keys(before).get(kind) != key}
 
 
-def test_steps_are_in_an_order_in_which_they_can_run(sample: Sample) -> None:
+def test_steps_are_in_a_runnable_order(sample: Sample) -> None:
     plan = sample.plan("alpha@1.0", arch="universal2")
     seen: set[str] = set()
     for step in plan.steps.values():
@@ -105,7 +105,7 @@ def minimum(sample: Sample) -> None:
         (other_release, set()),
     ],
 )
-def test_ingredient_changes_keys_of_its_step_and_downstream_only(
+def test_ingredient_changes_only_its_step_and_those_downstream(
     sample: Sample, change: Callable[[Sample], None], kinds: set[str]
 ) -> None:
     before = sample.plan("alpha")
@@ -127,12 +127,12 @@ def test_policy_and_epoch_are_ingredients(sample: Sample, tmp_path: Path) -> Non
     assert changed(*map(planner.plan, requests)) == {"pack"}
 
 
-def test_a_policy_that_does_not_load_is_an_error_of_planning(sample: Sample) -> None:
+def test_a_policy_that_does_not_load_is_a_planning_error(sample: Sample) -> None:
     with pytest.raises(ConfigError, match="relase"):
         sample.plan(policy="relase")
 
 
-def test_reasons_tell_first_time_what_changed_and_not_in_store(sample: Sample) -> None:
+def test_reasons_are_first_time_changed_input_and_not_in_store(sample: Sample) -> None:
     def reasons() -> dict[str, str]:
         return {step.kind: step.reason for step in sample.plan("alpha").steps.values()}
 
@@ -167,7 +167,7 @@ def test_missing_intermediate_result_is_not_made_again(sample: Sample) -> None:
     assert list(plan.needed()) == []
 
 
-def test_universal2_takes_the_newest_version_with_both_slices(sample: Sample) -> None:
+def test_universal2_uses_the_newest_version_with_both_slices(sample: Sample) -> None:
     (artifact,) = sample.plan("alpha", arch="universal2").artifacts
     assert artifact.name == "alpha-1.0-macos-universal2"
 
@@ -193,7 +193,7 @@ def test_a_deployment_target_below_the_inputs_is_refused(sample: Sample) -> None
     sample.plan("alpha", deployment_target="14.0")
 
 
-def test_an_unknown_component_is_refused_with_the_nearest_name(sample: Sample) -> None:
+def test_an_unknown_component_is_refused_with_a_suggestion(sample: Sample) -> None:
     with pytest.raises(PlanError) as caught:
         sample.plan("alhpa")
     assert caught.value.hint == "did you mean 'alpha'?"
@@ -224,7 +224,7 @@ class TestSources:
         spec = plan.steps["alpha-1.0-macos-arm64/fetch"].spec
         return spec.candidate.name  # type: ignore[union-attr]
 
-    def test_the_first_pinned_one_serves(self, two: Sample) -> None:
+    def test_the_first_pinned_one_is_used(self, two: Sample) -> None:
         assert self.source(two) == "remote"
 
     def test_unreachable_source_is_skipped(self, two: Sample) -> None:
@@ -253,7 +253,7 @@ class TestSources:
         two.write()
         assert self.source(two) == "local"
 
-    def test_none_left_is_an_error_that_names_each(self, two: Sample) -> None:
+    def test_without_any_source_the_error_names_each(self, two: Sample) -> None:
         names = ("alpha 1.0 arm64 remote", "alpha 1.0 arm64 local")
         gone = {name: UnreachableError(f"{name} is gone") for name in names}
         with pytest.raises(UnreachableError) as caught:
@@ -262,7 +262,7 @@ class TestSources:
 
 
 class TestCarries:
-    """A component that is built without `alpha`, which its tarball has beside it and its wheel does not."""
+    """A component that is built without `alpha`, which is in its tarball but not in its wheel."""
 
     @pytest.fixture
     def plug(self, tmp_path: Path) -> Sample:
@@ -284,7 +284,7 @@ class TestCarries:
 
     @staticmethod
     def upstream(plan: Plan, name: str) -> set[str]:
-        """Return the steps that the artifact with the name is made by."""
+        """Return the steps that make the artifact with the name."""
         (artifact,) = [artifact for artifact in plan.artifacts if artifact.name == name]
         found: set[str] = set()
         waiting = [artifact.step]
@@ -305,7 +305,7 @@ class TestCarries:
     def plan(sample: Sample, **settings: object) -> tuple[ArtifactPlan, ...]:
         return sample.plan("plug", toolchain="zig", **settings).artifacts
 
-    def test_build_is_independent_of_what_packages_carry(self, plug: Sample) -> None:
+    def test_build_is_independent_of_the_packages_contents(self, plug: Sample) -> None:
         before = plug.plan("plug", toolchain="zig")
         build = before.steps["plug-1.0-macos-arm64/build"]
         assert build.ingredients["target"] == "macos-arm64-11.0"
@@ -319,7 +319,7 @@ class TestCarries:
         assert [after.steps[step].key == before.steps[step].key for step in packed] == [False, True]
 
     @pytest.mark.parametrize("arch", ["arm64", "universal2"])
-    def test_wheel_does_not_depend_on_what_the_tarball_carries(self, plug: Sample, arch: str) -> None:
+    def test_wheel_does_not_depend_on_the_tarballs_contents(self, plug: Sample, arch: str) -> None:
         plan = plug.plan("plug", toolchain="zig", arch=arch)
         wheel = self.upstream(plan, f"plug-1.0-macos-{arch} wheel")
         assert "plug-1.0-macos-arm64/build" in wheel
@@ -328,7 +328,7 @@ class TestCarries:
         slices = ("arm64", "x86_64") if arch == "universal2" else (arch,)
         assert {f"alpha-1.0-macos-{each}/fix" for each in slices} <= tarball
 
-    def test_a_deployment_target_below_what_is_carried_is_refused(self, plug: Sample) -> None:
+    def test_a_deployment_target_below_the_contents_is_refused(self, plug: Sample) -> None:
         words = r"the tarball holds alpha 1\.0, which needs macOS 14\.0, asked for 13\.0"
         with pytest.raises(PlanError, match=words) as caught:
             self.plan(plug, deployment_target="13.0")
@@ -363,7 +363,7 @@ class TestCarries:
         with pytest.raises(PlanError, match=r"needs alpha 1\.0, which needs macOS 14\.0"):
             self.plan(plug)
 
-    def test_the_audit_and_the_manifest_know_what_is_carried(self, plug: Sample) -> None:
+    def test_the_audit_and_the_manifest_list_carried_components(self, plug: Sample) -> None:
         plan = plug.plan("plug", toolchain="zig", arch="universal2")
         specs = {name.rpartition("/")[2]: step.spec for name, step in plan.steps.items()}
         for kind, minimum, archs in (("tarball", "14.0", ["x86_64", "arm64"]), ("wheel", "11.0", [])):

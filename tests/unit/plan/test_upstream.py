@@ -1,4 +1,4 @@
-"""Plans of projects that are not ours: sources in folders of the user's own, and what their recipes may say."""
+"""Test plans of foreign projects: sources in the user's own folders, and their recipes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_setting_or_library_empties_the_build_folder(sample: Sample) -> None:
     assert spec(planned(sample)).settled != before.settled
 
 
-def test_only_the_step_that_copies_it_knows_where_the_folder_is(sample: Sample) -> None:
+def test_only_the_copying_step_knows_the_folders_place(sample: Sample) -> None:
     plan = planned(sample)
     place = str(sample.root / "own")
     knowing = {step.id for step in plan.steps.values() if place in msgspec.json.encode(step).decode()}
@@ -144,7 +144,7 @@ def test_edits_are_applied_to_user_folders_and_host_builds(sample: Sample) -> No
     plan = planned(sample)
     assert plan.steps["shelf-1.0-source/patch-macos"].needs == ("shelf-1.0-source/checkout",)
     assert "shelf-1.0-source/patch-macos" in plan.steps[BUILD].needs
-    # What is built for this machine is the port, so that it is what is tested.
+    # The build for this machine is of the port, so that the port is tested.
     host = sample.project(sources=own(sample.root)).planner().host_stages("engine")
     assert "shelf-1.0-source/patch-macos" in host.steps["engine-1.0-host/build"].needs
 
@@ -173,7 +173,7 @@ def test_missing_source_folder_is_named_in_the_error(sample: Sample) -> None:
     assert caught.value.where == str(sample.root / "missing")
 
 
-def test_folders_in_settings_file_are_relative_and_flags_win(sample: Sample) -> None:
+def test_folders_in_settings_are_relative_and_flags_win(sample: Sample) -> None:
     (sample.root / "macbuild.toml").write_text(
         'sources = ["engine=own/engine", "shelf=own/shelf", "motor=own/motor"]\n'
     )
@@ -204,7 +204,7 @@ def test_definitions_can_name_version_and_architecture(sample: Sample) -> None:
     assert definitions["FETCHCONTENT_SOURCE_DIR_REPO-SHELF"] == "{shelf}"
 
 
-def test_source_for_others_is_not_built_by_itself(sample: Sample) -> None:
+def test_source_for_other_components_is_not_built_by_itself(sample: Sample) -> None:
     assert not sample.project().recipes["shelf"].wanted
     with pytest.raises(PlanError, match="no release of shelf has arm64") as caught:
         sample.plan("shelf", toolchain="zig")
@@ -247,7 +247,7 @@ def test_own_definitions_and_options_override_shared_ones(sample: Sample) -> Non
         ('[options.x]\nsummary = "x"\nrequires = ["y"]', "x requires 'y'"),
     ],
 )
-def test_a_shared_file_that_cannot_serve_is_refused(sample: Sample, text: str | None, problem: str) -> None:
+def test_an_unusable_shared_file_is_refused(sample: Sample, text: str | None, problem: str) -> None:
     sample.recipes["engine"]["shared"] = "../shared.toml"
     if text is not None:
         (sample.root / "recipes/shared.toml").write_text(text)
@@ -270,7 +270,7 @@ def test_a_shared_file_that_cannot_serve_is_refused(sample: Sample, text: str | 
         (lambda build: build.pop("project"), "build.inputs is empty, and build.project names no source", None),
     ],
 )
-def test_a_build_that_names_what_it_cannot_see_is_refused(
+def test_a_build_with_an_unknown_placeholder_is_refused(
     sample: Sample, change: Change, problem: str, hint: str | None
 ) -> None:
     change(sample.recipes["engine"]["build"])
@@ -280,14 +280,14 @@ def test_a_build_that_names_what_it_cannot_see_is_refused(
     assert (hint or "") in str(caught.value.hint)
 
 
-def test_sources_of_others_are_only_for_what_is_built(sample: Sample) -> None:
+def test_source_trees_need_a_build(sample: Sample) -> None:
     sample.add("alpha")
     sample.recipes["alpha"]["releases"][0]["arm64"]["trees"] = ["shelf"]
     with pytest.raises(RecipeError, match="has trees, and the recipe has no"):
         sample.write()
 
 
-def test_unknown_release_of_a_tree_names_the_nearest(sample: Sample) -> None:
+def test_unknown_release_of_a_tree_is_refused_with_a_suggestion(sample: Sample) -> None:
     sample.recipes["engine"]["releases"][0]["trees"] = ["shelf@1.1", "motor"]
     sample.write()
     with pytest.raises(PlanError, match=r"shelf: there is no release 1\.1") as caught:
@@ -295,7 +295,7 @@ def test_unknown_release_of_a_tree_names_the_nearest(sample: Sample) -> None:
     assert "1.0" in str(caught.value.hint)
 
 
-def test_the_tree_for_this_machine_holds_what_the_packages_carry(sample: Sample) -> None:
+def test_the_tree_for_this_machine_has_the_packages_contents(sample: Sample) -> None:
     sample.recipes["engine"]["releases"][0]["carries"] = ["twice"]
     sample.write()
     plan = sample.project(sources=own(sample.root)).planner().host_tree("engine")

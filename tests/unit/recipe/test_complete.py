@@ -1,4 +1,4 @@
-"""Recipes as they are written and as the planner gets them: facts that are stated once for several tables."""
+"""Test recipes as written and as completed for the planner: facts that are stated once for several tables."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_placeholders_are_replaced_in_sources_and_layouts(sample: Sample) -> Non
     assert [rule.source for rule in recipe.layout(new, names)] == ["/new-2.0/*"]
 
 
-def test_package_version_is_that_of_what_is_fetched(sample: Sample) -> None:
+def test_package_version_is_that_of_the_fetched_source(sample: Sample) -> None:
     fetch = {"type": "sdist", "package": "plug", "version": "5.6"}
     source = {"name": "sdist", "layout": "all", "folder": "plug-{package_version}", "fetch": fetch}
     sample.recipes["plug"]["every_release"]["source"] = [source]
@@ -100,7 +100,7 @@ def test_package_version_is_that_of_what_is_fetched(sample: Sample) -> None:
     assert rule.source == "plug-5.6/old-1.0/*"
 
 
-def test_layout_takes_the_rules_of_the_layouts_that_it_names(sample: Sample) -> None:
+def test_layout_includes_the_rules_of_the_layouts_that_it_names(sample: Sample) -> None:
     layouts = sample.recipes["plug"]["layouts"]
     layouts["all"] = [{"from": "a", "to": "a"}, "rest", {"from": "z", "to": "z"}]
     layouts["rest"] = [{"from": "b", "to": "b"}]
@@ -115,7 +115,7 @@ def test_layout_that_cannot_be_resolved_is_refused(sample: Sample, entry: str, m
         loaded(sample)
 
 
-def test_only_release_needs_no_version_and_several_do(sample: Sample) -> None:
+def test_a_version_is_needed_only_if_there_are_several_releases(sample: Sample) -> None:
     recipe = loaded(sample)
     with pytest.raises(PlanError, match="several releases, so the version must be given") as caught:
         recipe.exact("")
@@ -124,7 +124,7 @@ def test_only_release_needs_no_version_and_several_do(sample: Sample) -> None:
     assert loaded(sample).exact("").version == "1.0"
 
 
-def test_package_has_the_facts_of_every_package_below_its_prefix(sample: Sample) -> None:
+def test_package_gets_the_facts_of_every_package_with_its_prefix(sample: Sample) -> None:
     core = {"component": "core", "from": "**/*", "to": ""}
     sample.recipes["plug"] |= {
         "every_package": {"rpaths": ["@loader_path/../lib"], "include": [core], "files": [{"from": "x", "to": "y/"}]},
@@ -142,7 +142,7 @@ def test_package_has_the_facts_of_every_package_below_its_prefix(sample: Sample)
     assert [rule.to for rule in (*tarball.files, *wheel.files)] == ["y/", "top/y/"]
 
 
-def test_shared_file_gives_releases_layouts_and_sources(sample: Sample) -> None:
+def test_shared_file_provides_releases_layouts_and_sources(sample: Sample) -> None:
     recipe = sample.recipes["plug"]
     shared = {"every_release": {"source": [GIT]}, "releases": recipe.pop("releases"), "layouts": recipe.pop("layouts")}
     del recipe["every_release"]["source"]

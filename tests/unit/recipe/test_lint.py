@@ -1,4 +1,4 @@
-"""Repetitions in recipes: each kind, planted, is found, and the recipes of the project have none."""
+"""Test that planted repetitions of each kind in recipes are found, and that the project's recipes have none."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def include(component: str, source: str) -> dict[str, str]:
     return {"component": component, "from": source, "to": "x/"}
 
 
-def test_recipe_without_repetitions_has_no_lines(sample: Sample) -> None:
+def test_recipe_without_repetitions_passes(sample: Sample) -> None:
     assert found(sample) == []
 
 
@@ -128,7 +128,7 @@ def test_planted_repetition_is_found(sample: Sample, change: Change, line: str) 
     assert any(line in text for text in found(sample)), found(sample)
 
 
-def test_version_in_an_option_of_an_only_release_is_found(sample: Sample) -> None:
+def test_needless_version_in_an_option_is_found(sample: Sample) -> None:
     sample.recipes["plug"]["build"]["options"] = {"fast": {"summary": "go fast", "needs": ["lib@1.0"]}}
     (line,) = found(sample)
     assert line == "plug: the option fast needs has 'lib@1.0', and it has no other release: write 'lib'"

@@ -26,7 +26,7 @@ def test_writing_pins_every_source_by_name_size_and_sha256(sample: Sample) -> No
     assert write_lock(sample.project(), Lock(), discard, update=False) == by_hand
 
 
-def test_what_is_written_is_read_again_and_in_one_order(sample: Sample, tmp_path: Path) -> None:
+def test_a_lock_is_read_back_and_has_a_stable_order(sample: Sample, tmp_path: Path) -> None:
     lock = sample.project().lock
     paths = [tmp_path / "a.lock", tmp_path / "b.lock"]
     save_lock(paths[0], lock)
@@ -57,7 +57,7 @@ def test_unreachable_source_is_listed_and_keeps_its_pin(sample: Sample) -> None:
     assert updated == old
 
 
-def test_drift_names_what_only_one_of_both_has(sample: Sample) -> None:
+def test_drift_lists_entries_that_only_one_of_both_has(sample: Sample) -> None:
     project = sample.project()
     lock = project.lock
     assert drift(project.recipes, lock) == []
@@ -83,7 +83,7 @@ def test_a_missing_lock_names_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["version = 2", "version = '1'", "version = true", "", "pinned = []"])
-def test_a_lock_of_another_version_is_refused_as_such(tmp_path: Path, text: str) -> None:
+def test_a_lock_of_another_version_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "macbuild.lock"
     path.write_text(text)
     with pytest.raises(LockError):

@@ -25,7 +25,7 @@ def loaded(sample: Sample) -> Recipe:
     return load_recipe(sample.recipe_path("alpha"))
 
 
-def test_the_newest_release_that_has_the_architecture_is_chosen(sample: Sample) -> None:
+def test_the_newest_release_with_the_architecture_is_chosen(sample: Sample) -> None:
     recipe = loaded(sample)
     assert recipe.release(None, "arm64").version == "2.0"
     assert recipe.release(None, "x86_64").version == "1.0"
@@ -92,7 +92,7 @@ Change = Callable[[dict[str, Any]], object]
         (lambda data: data.update(links=[{"path": "a", "target": "b"}]), "reason"),
     ],
 )
-def test_recipes_that_contradict_themselves_are_refused(sample: Sample, change: Change, message: str) -> None:
+def test_contradictory_recipes_are_refused(sample: Sample, change: Change, message: str) -> None:
     change(sample.recipes["alpha"])
     path = sample.recipe_path("alpha")
     path.write_text(tomli_w.dumps(sample.recipes["alpha"]))
@@ -108,6 +108,6 @@ def test_a_folder_without_recipes_is_an_error_with_a_hint(tmp_path: Path) -> Non
         assert "--recipes" in str(caught.value.hint)
 
 
-def test_the_recipes_of_the_project_are_sound() -> None:
+def test_the_recipes_of_the_project_are_valid() -> None:
     recipes = load_recipes(Path(__file__).parents[3] / "recipes")
     assert {"libtorch", "onnxruntime", "onnxruntime_backend", "pytorch"} <= set(recipes)

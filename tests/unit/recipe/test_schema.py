@@ -17,7 +17,7 @@ def read(path: Path) -> dict[str, Any]:
     return parse_toml(path.read_text(), path, RecipeError)
 
 
-def test_schemas_are_schemas() -> None:
+def test_schemas_are_valid() -> None:
     for schema in (recipe_schema(), settings_schema(), lock_schema()):
         jsonschema.Draft202012Validator.check_schema(schema)
 
@@ -32,7 +32,7 @@ def test_the_lock_of_the_project_follows_the_schema() -> None:
 
 
 @pytest.mark.parametrize("change", [{"nmae": 1}, {"schema": 2}, {"name": "A"}, {"releases": []}])
-def test_what_the_reader_refuses_the_schema_refuses_too(change: dict[str, object]) -> None:
+def test_the_schema_refuses_what_the_reader_refuses(change: dict[str, object]) -> None:
     data = {**read(ROOT / "recipes/prebuilt/libtorch/recipe.toml"), **change}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, recipe_schema())

@@ -1,4 +1,4 @@
-"""Test a developer's own folder as a source: which files count, and how a build folder follows it."""
+"""Test a developer's own folder as a source: the files that count, and the build folder that follows it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return filled(tmp_path / "one")
 
 
-def test_same_files_have_one_digest_whatever_folder_and_times(folder: Path, tmp_path: Path) -> None:
+def test_same_files_have_one_digest_in_any_folder_at_any_time(folder: Path, tmp_path: Path) -> None:
     other = filled(tmp_path / "elsewhere/two")
     os.utime(other / "src/a.cc", (1, 1))
     assert checkout_digest(folder) == checkout_digest(other)
@@ -71,7 +71,7 @@ def more(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [content, mode, name, place, target, kind, more])
-def test_everything_a_build_can_see_changes_the_digest(folder: Path, change: Callable[[Path], None]) -> None:
+def test_everything_visible_to_a_build_changes_the_digest(folder: Path, change: Callable[[Path], None]) -> None:
     before = checkout_digest(folder)
     change(folder)
     assert checkout_digest(folder) != before
@@ -93,7 +93,7 @@ def test_permissions_of_others_are_ignored(folder: Path) -> None:
     assert checkout_digest(folder) == before
 
 
-def test_files_git_ignores_are_left_out_untracked_ones_count(folder: Path) -> None:
+def test_ignored_files_are_left_out_and_untracked_ones_count(folder: Path) -> None:
     plain = checkout_digest(folder)
     git(folder, "init", "-q")
     assert checkout_digest(folder) == plain
@@ -171,7 +171,7 @@ def test_a_copy_has_contents_modes_and_links(folder: Path, tmp_path: Path) -> No
     assert not (stage / "src/a.cc").samefile(folder / "src/a.cc")
 
 
-def test_a_folder_that_has_changed_since_the_plan_is_an_error(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_changed_since_the_plan_is_an_error(folder: Path, tmp_path: Path) -> None:
     planned = checkout_digest(folder)[1]
     content(folder)
     with pytest.raises(FileError, match="changed while it was read") as caught:
@@ -205,7 +205,7 @@ def test_a_mirror_touches_only_files_that_differ(folder: Path, tmp_path: Path) -
     assert os.access(copy / "run.sh", os.X_OK)
 
 
-def test_a_mirror_loses_files_its_original_lost(folder: Path, tmp_path: Path) -> None:
+def test_a_mirror_removes_files_that_its_original_lost(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     mirror(folder, copy)
     (folder / "src/a.cc").unlink()

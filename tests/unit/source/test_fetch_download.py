@@ -29,7 +29,7 @@ SLOW = {"/stall", "/drip", "/silent", "/drip-head"}
 
 
 class Server(ThreadingHTTPServer):
-    """Serve on the loopback interface; each path behaves in its own way."""
+    """Serve on the loopback interface; each path behaves differently."""
 
     daemon_threads = True
     block_on_close = False
@@ -251,7 +251,7 @@ def failure(
     ["/good", "/chunked", "/until-close", "/busy", "/moved", "/moved-endless", "/header", "/broken", "/no-range",
      "/changed", "/wrong-offset"],
 )  # fmt: skip
-def test_the_pinned_bytes_arrive_whatever_happens_on_the_way(get: Callable[..., bytes], path: str) -> None:
+def test_the_pinned_bytes_arrive_despite_any_disturbance(get: Callable[..., bytes], path: str) -> None:
     assert get(path) == BODY
 
 
@@ -343,7 +343,7 @@ def test_other_bytes_are_an_integrity_error_and_are_not_kept(
         ("http://name.invalid/file", "cannot be resolved"),
     ],
 )
-def test_a_useless_server_is_unreachable_in_bounded_time(
+def test_an_unusable_server_is_unreachable_in_bounded_time(
     get: Callable[..., bytes], tmp_path: Path, path: str, reason: str
 ) -> None:
     start = time.monotonic()
@@ -377,7 +377,7 @@ def test_without_a_pin_the_limit_holds(get: Callable[..., bytes], tmp_path: Path
     assert not (tmp_path / "part").exists()
 
 
-def test_the_next_mirror_serves_and_each_is_named_if_none_does(get: Callable[..., bytes], tmp_path: Path) -> None:
+def test_the_next_mirror_is_used_and_the_error_names_all(get: Callable[..., bytes], tmp_path: Path) -> None:
     assert get("/missing", "/wrong", "/loop", "/good") == BODY
     (tmp_path / "out/file.bin").unlink()
     message = failure(get, tmp_path, UnreachableError, "/missing", "/gone")
@@ -386,7 +386,7 @@ def test_the_next_mirror_serves_and_each_is_named_if_none_does(get: Callable[...
     failure(get, tmp_path, IntegrityError, "/missing", "/wrong")
 
 
-def test_another_mirror_continues_what_one_began(get: Callable[..., bytes], server: Server) -> None:
+def test_another_mirror_continues_a_broken_download(get: Callable[..., bytes], server: Server) -> None:
     assert get("/stall", "/good") == BODY
     assert server.ranges()[-1] == "bytes=5000-"
 

@@ -71,7 +71,7 @@ def tree(root: Path) -> Path:
 
 
 def commit(repository: Path) -> str:
-    """Make the tree a git repository of one commit."""
+    """Make the tree a git repository with one commit."""
     environment = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "PATH": os.environ["PATH"]}
     who = ["-c", "user.name=n", "-c", "user.email=e"]
     for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "m"]):
@@ -353,9 +353,7 @@ def test_a_pip_that_starts_another_program_is_stopped(
     assert folder.nothing_came()
 
 
-def test_an_sdist_that_unpacks_to_more_than_the_limit_is_refused(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_sdist_that_unpacks_beyond_the_limit_is_refused(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     pip = folder.path / "python/pip/__main__.py"
     pip.parent.mkdir(parents=True)
     (pip.parent / "__init__.py").touch()
@@ -375,7 +373,7 @@ def sleepers() -> list[str]:
     return [line for line in listing.splitlines() if line.split()[1:] == ["sleep", "59"]]
 
 
-def test_what_the_heartbeat_raises_ends_a_program_and_its_children(tmp_path: Path) -> None:
+def test_an_exception_in_the_heartbeat_ends_the_program_tree(tmp_path: Path) -> None:
     before = sleepers()
     start = time.monotonic()
 

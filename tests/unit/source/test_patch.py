@@ -1,4 +1,4 @@
-"""Test the patch engine: what an edit finds, what it writes, and that nothing is left half-written."""
+"""Test the patch engine: what an edit matches, what it writes, and that nothing is left half-written."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_white_space_in_an_anchor_matches_any_white_space(tmp_path: Path, text: 
     assert state_of(tmp_path, text, edit(anchor="call ( a, b", text="x"))[0] == "applied"
 
 
-def test_between_words_there_must_be_white_space(tmp_path: Path) -> None:
+def test_white_space_between_words_is_required(tmp_path: Path) -> None:
     assert state_of(tmp_path, "sizetx", edit(anchor="size tx", text="x"))[0] == "missing"
 
 
@@ -76,7 +76,7 @@ def test_a_pattern_is_a_regular_expression(tmp_path: Path) -> None:
     assert applied(tmp_path, "a = 12;\nb = 3;\n", edit(pattern=r"^b = \d+", text="c")) == b"a = 12;\nc;\n"
 
 
-def test_after_begins_the_search_and_the_first_matches_count(tmp_path: Path) -> None:
+def test_after_starts_the_search_and_the_first_matches_count(tmp_path: Path) -> None:
     text = "int x;\nf()\nint x;\nint x;\n"
     assert applied(tmp_path, text, edit(anchor="int x", after="f()", text="long x")) == (
         b"int x;\nf()\nlong x;\nint x;\n"
@@ -101,7 +101,7 @@ def test_replacing_lines_keeps_the_margin_and_the_line_end(tmp_path: Path) -> No
     assert applied(tmp_path, "a\r\n  x old y\r\nb\r\n", one) == b"a\r\n  new {\r\n}\r\nb\r\n"
 
 
-def test_until_makes_a_region(tmp_path: Path) -> None:
+def test_until_extends_the_match_to_a_region(tmp_path: Path) -> None:
     one = edit(anchor="begin(", until="c)", scope="line", text="ours")
     assert applied(tmp_path, "a\nbegin(\n b\n c)\nd\n", one) == b"a\nours\nd\n"
 
@@ -115,13 +115,13 @@ def test_other_actions_apply_to_whole_lines(tmp_path: Path, action: str, result:
     assert applied(tmp_path, "a\n  hit\nb", edit(anchor="hit", action=action, **text)) == result
 
 
-def test_insertions_into_a_line(tmp_path: Path) -> None:
+def test_text_is_inserted_into_a_line(tmp_path: Path) -> None:
     before = edit(name="b", anchor="hit", action="insert-before", scope="text", text="<")
     after = edit(name="a", anchor="hit", action="insert-after", scope="text", text=">")
     assert applied(tmp_path, "x hit y\n", before, after) == b"x <hit> y\n"
 
 
-def test_a_guard_of_code_and_of_cmake(tmp_path: Path) -> None:
+def test_a_guard_is_written_for_code_and_for_cmake(tmp_path: Path) -> None:
     code = edit(anchor="hit", action="guard", text="!defined(__APPLE__)")
     assert applied(tmp_path, "a\n  hit\nb\n", code) == b"a\n#if !defined(__APPLE__)\n  hit\n#endif\nb\n"
     cmake = edit(file="CMakeLists.txt", anchor="add_subdirectory(test", action="guard", text="NOT APPLE")
@@ -174,7 +174,7 @@ def test_every_state_says_what_was_found(tmp_path: Path, text: str, state: str, 
     assert words in message
 
 
-def test_partly_applied_is_ambiguous(tmp_path: Path) -> None:
+def test_a_partly_applied_edit_is_ambiguous(tmp_path: Path) -> None:
     state, message = state_of(tmp_path, "hit new", edit(anchor="hit", matches=2, text="new"))
     assert state == "ambiguous"
     assert "already applied 1 times" in message
@@ -187,7 +187,7 @@ def test_new_text_elsewhere_does_not_count_as_applied(tmp_path: Path) -> None:
     assert state_of(tmp_path, "news", edit(anchor="hit", text="new"))[0] == "missing"
 
 
-def test_a_missing_anchor_shows_the_lines_that_are_like_it(tmp_path: Path) -> None:
+def test_a_missing_anchor_shows_similar_lines(tmp_path: Path) -> None:
     folder = tree(tmp_path, a_cc="int main()\nsize_t src_byte_sizes;\n")
     (report,) = check_edits(folder, files(edit(anchor="size_t src_byte_size;", text="x")), "macos")
     assert report.near == ("2: size_t src_byte_sizes;",)
@@ -198,7 +198,7 @@ def test_a_missing_file_shows_files_of_the_same_name(tmp_path: Path) -> None:
     assert (report.state, report.near) == ("missing", ("src/a.cc",))
 
 
-def test_the_new_text_may_hold_the_anchor(tmp_path: Path) -> None:
+def test_the_new_text_may_contain_the_anchor(tmp_path: Path) -> None:
     one = edit(anchor='"/opt/x"', text='ours("/opt/x")')
     assert applied(tmp_path, 'f("/opt/x")', one) == b'f(ours("/opt/x"))'
     (report,) = check_edits(tmp_path / "tree", files(one), "macos")
@@ -208,7 +208,7 @@ def test_the_new_text_may_hold_the_anchor(tmp_path: Path) -> None:
     assert report.state == "already-applied"
 
 
-# All or nothing.
+# All edits or none.
 
 
 def test_nothing_is_written_if_one_edit_is_bad(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_an_edit_that_would_edit_its_own_result_is_refused(tmp_path: Path) -> No
         apply_edits(folder, edits, "macos")
 
 
-# Applied again and reverted.
+# Reapplied and reverted.
 
 
 def test_the_second_run_changes_nothing(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_more_edits_can_follow_and_all_are_reverted(tmp_path: Path) -> None:
     assert not (folder / RECORD).exists()
 
 
-def test_the_record_tells_digests_before_and_after(tmp_path: Path) -> None:
+def test_the_record_has_the_digests_before_and_after(tmp_path: Path) -> None:
     folder = tree(tmp_path, a_cc="hit")
     apply_edits(folder, files(edit(anchor="hit", text="new")), "macos")
     record = json.loads((folder / RECORD).read_text())
@@ -312,7 +312,7 @@ def test_the_record_tells_digests_before_and_after(tmp_path: Path) -> None:
     assert record["edits"][0]["state"] == "applied"
 
 
-def test_a_file_changed_since_is_not_reverted_nor_is_any_other(tmp_path: Path) -> None:
+def test_a_file_changed_since_prevents_any_reverting(tmp_path: Path) -> None:
     folder = tree(tmp_path, a_cc="hit", b_cc="hit")
     apply_edits(
         folder, files(edit(anchor="hit", text="new"), edit(name="two", file="b.cc", anchor="hit", text="new")), "macos"
@@ -380,7 +380,7 @@ def test_revert_undoes_apply_and_a_second_apply_does_nothing(text: str, edits: l
     once = (folder / "a.cc").read_bytes()
     apply_edits(folder, files(*edits), "macos")
     assert (folder / "a.cc").read_bytes() == once
-    if all(one["action"] != "delete" for one in edits):  # whose result shows nothing
+    if all(one["action"] != "delete" for one in edits):  # whose result leaves no trace
         reports, again = edit_text(once, [msgspec.convert(one, Edit) for one in edits])
         assert {report.state for report in reports} <= {"already-applied", "missing"}
         assert again == once
@@ -400,7 +400,7 @@ def test_edits_for_macos_are_left_out_for_linux(tmp_path: Path) -> None:
         apply_edits(folder, edits, "windows")
 
 
-def test_the_digest_covers_exactly_what_decides_the_result() -> None:
+def test_the_digest_covers_only_what_affects_the_result() -> None:
     one = edit(anchor="hit", text="new")
     base = edits_digest(files(one), "macos")
     assert edits_digest(files({**one, "reason": "other", "checked": [*CHECKED, *CHECKED]}), "macos") == base
@@ -476,7 +476,7 @@ def test_senseless_or_harmful_edit_files_are_refused(tmp_path: Path, change: Pla
         load_edits(path)
 
 
-def test_edit_folder_has_its_components_name_and_unique_edits(tmp_path: Path) -> None:
+def test_edit_folder_needs_its_components_name_and_unique_edits(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     folder.mkdir()
     with pytest.raises(PatchError, match="no edits"):
@@ -509,7 +509,7 @@ def test_a_hostile_record_is_refused(tmp_path: Path, change: Plain) -> None:
 
 
 @pytest.mark.parametrize("was", ["?", "AAAA"])
-def test_a_record_that_does_not_lead_back_writes_nothing(tmp_path: Path, was: str) -> None:
+def test_a_record_that_does_not_restore_the_file_writes_nothing(tmp_path: Path, was: str) -> None:
     folder = tree(tmp_path, a_cc="hit")
     apply_edits(folder, files(edit(anchor="hit", text="new")), "macos")
     text = (folder / RECORD).read_text()

@@ -51,7 +51,7 @@ def test_a_changed_word_becomes_a_short_anchor_in_its_line() -> None:
     }
 
 
-def test_a_new_line_is_put_beside_a_line_that_is_unique() -> None:
+def test_a_new_line_is_inserted_beside_a_unique_line() -> None:
     assert only(OLD.replace("<thing.h>\n", "<thing.h>\n#include <ours.h>\n")) == {
         "anchor": "#include",
         "action": "insert-after",
@@ -81,7 +81,7 @@ def test_removed_lines_are_named_by_the_first_and_the_last() -> None:
     }
 
 
-def test_a_change_without_a_line_to_find_it_by_is_refused() -> None:
+def test_a_change_without_an_identifying_line_is_refused() -> None:
     old = "a;\n" * 60
     with pytest.raises(PatchError, match="no text on its line identifies this place") as caught:
         made("a;\n" * 30 + "b;\n" + "a;\n" * 30, old)
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_text_is_refused() -> None:
         derive("a.cc", b"\xff", b"x")
 
 
-def test_derived_edits_can_be_read_and_make_the_change(tmp_path: Path) -> None:
+def test_derived_edits_are_readable_and_make_the_change(tmp_path: Path) -> None:
     new = OLD.replace("size_t amount", "uint64_t amount").replace(
         "#include <thing.h>", '#include <thing.h>\n// "q" \'\\'
     )
@@ -160,7 +160,7 @@ def work_tree(tmp_path: Path) -> Path:
     return folder
 
 
-def test_git_reports_changes_also_in_a_subfolder(work_tree: Path) -> None:
+def test_git_reports_changes_in_a_subfolder_too(work_tree: Path) -> None:
     (work_tree / "src/a b.cc").write_text("new")
     assert changed_files(work_tree) == {"src/a b.cc": (OLD.encode(), b"new")}
     git(work_tree, "add", ".")

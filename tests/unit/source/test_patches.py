@@ -1,4 +1,4 @@
-"""Test the project's edits: each is well formed and fits a text of ours, and every known blocker is addressed."""
+"""Test the project's edits: each is well formed and applies to a text of ours, and every known blocker is addressed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from macbuild.source.patch.model import Edit
 
 ROOT = Path(__file__).parents[3]
 PATCHES = ROOT / "patches"
-# Repositories of Triton. The recipes of other components say why those are edited.
+# Repositories of Triton. Recipes of other components explain why those are edited.
 UPSTREAM = ("backend", "common", "core", "onnxruntime_backend", "python_backend", "pytorch_backend", "tritonserver")
 COMPONENTS = sorted(path.name for path in PATCHES.iterdir() if path.is_dir())
 FILES = sorted(PATCHES.glob("*/*.toml"))
@@ -44,7 +44,7 @@ def test_the_schema_refuses_what_the_reader_refuses() -> None:
 
 
 @pytest.mark.parametrize(("component", "name"), EDITS)
-def test_an_edit_holds_no_more_of_upstream_than_one_line(component: str, name: str) -> None:
+def test_an_edit_quotes_at_most_one_line_of_upstream(component: str, name: str) -> None:
     edit = EDITS[component, name]
     for anchor in (edit.anchor, edit.after, edit.until):
         assert anchor is None or (len(anchor) <= 80 and "\n" not in anchor)
@@ -68,7 +68,7 @@ def texts(files: list[EditFile]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_all_edits_of_a_component_apply_to_a_text_of_ours_and_back(component: str, tmp_path: Path) -> None:
+def test_all_edits_of_a_component_apply_and_revert(component: str, tmp_path: Path) -> None:
     files = load_edits(PATCHES / component)
     before = texts(files)
     for path, text in before.items():
@@ -108,7 +108,7 @@ def put(tree: Path, edit: Edit, text: str) -> Path:
     return path
 
 
-def test_the_size_in_core_changes_only_where_a_size_t_is_wanted(tmp_path: Path) -> None:
+def test_the_size_in_core_changes_only_where_size_t_is_needed(tmp_path: Path) -> None:
     path = put(tmp_path, EDITS["core", "cache-entry-size"], CACHE)
     apply_edits(tmp_path, one("core", "cache-entry-size"), "macos")
     lines = path.read_text().splitlines()

@@ -61,7 +61,7 @@ def test_ids_and_dependencies_in_the_tree_become_relocatable(tree: Tree) -> None
     assert tree.facts("lib/libomp.dylib") == ("@rpath/libomp.dylib", [SYSTEM], [])
 
 
-def test_rpaths_are_the_relative_ones_that_are_needed_without_duplicates(tree: Tree) -> None:
+def test_rpaths_are_relative_needed_and_without_duplicates(tree: Tree) -> None:
     rpaths = ["/Users/x/lib", "@loader_path", "@loader_path", "@loader_path/../unused", "/opt/lib"]
     tree.dylib("lib/liba.dylib", "@rpath/libb.dylib", "@rpath/libc.dylib", "@rpath/libd.dylib", rpaths=rpaths)
     tree.dylib("lib/libb.dylib")
@@ -74,7 +74,7 @@ def test_rpaths_are_the_relative_ones_that_are_needed_without_duplicates(tree: T
     assert tree.facts("lib/libe.dylib")[2] == []
 
 
-def test_a_dependency_nobody_has_is_refused_with_file_and_name(tree: Tree) -> None:
+def test_an_unknown_dependency_is_refused_with_file_and_name(tree: Tree) -> None:
     tree.dylib("lib/liba.dylib", "/opt/llvm-openmp/lib/libomp.dylib")
     with pytest.raises(FixError, match=r"depends on /opt/llvm-openmp/lib/libomp\.dylib") as caught:
         tree.fix()
@@ -85,14 +85,14 @@ def test_a_dependency_nobody_has_is_refused_with_file_and_name(tree: Tree) -> No
 @pytest.mark.parametrize(
     "name", ["/usr/lib/../local/lib/libx.dylib", "/usr/local/lib/libx.dylib", "@rpath/libx.dylib", "libx"]
 )
-def test_what_only_looks_like_a_system_library_is_refused(tree: Tree, name: str) -> None:
+def test_a_path_that_only_resembles_a_system_library_is_refused(tree: Tree, name: str) -> None:
     assert not is_system(name)
     tree.dylib("lib/liba.dylib", name)
     with pytest.raises(FixError):
         tree.fix()
 
 
-def test_a_link_in_the_tree_answers_to_its_name(tree: Tree) -> None:
+def test_a_link_in_the_tree_satisfies_its_name(tree: Tree) -> None:
     tree.dylib("lib/liba.1.2.dylib")
     (tree.source / "lib/liba.1.dylib").symlink_to("liba.1.2.dylib")
     tree.dylib("lib/libb.dylib", "/build/liba.1.dylib")
@@ -127,7 +127,7 @@ def test_exceptions_of_the_recipe_are_followed(tree: Tree) -> None:
     assert tree.facts("lib/liba.1.0.dylib") == ("@rpath/liba.1.dylib", expected, ["@loader_path"])
 
 
-def test_an_exception_that_leads_nowhere_is_refused(tree: Tree) -> None:
+def test_an_exception_without_a_target_is_refused(tree: Tree) -> None:
     tree.dylib("lib/liba.dylib", "/opt/x.dylib")
     with pytest.raises(FixError, match="nowhere"):
         tree.fix(FixRules(dependencies=[Dependency(match="/opt/*", to="@rpath/gone.dylib", reason="r")]))
@@ -161,10 +161,10 @@ def test_a_missing_architecture_is_refused_with_the_path(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("filetype", [2, 8])
-def test_executables_and_bundles_are_repaired_and_get_no_id(tree: Tree, filetype: int) -> None:
+def test_executables_and_bundles_are_fixed_and_get_no_id(tree: Tree, filetype: int) -> None:
     tree.dylib("lib/liba.dylib")
     data = machobytes.dylib(id="/x/tool", dylibs=["/x/liba.dylib", SYSTEM], rpaths=["/opt/lib"])
-    # The load command of an install name becomes one that this test does not know, so that nothing has to move.
+    # The load command of an install name is replaced by an unknown one, so that nothing has to move.
     with_id = kind(data, filetype)
     at = with_id.index(struct.pack("<I", 0xD), 32)
     tree.put("bin/tool", with_id[:at] + struct.pack("<I", 0x2A) + with_id[at + 4 :])
@@ -205,7 +205,7 @@ def test_the_installed_stage_is_not_changed(tree: Tree) -> None:
     assert not (tree.stage / "lib/liba.dylib").samefile(tree.source / "lib/liba.dylib")
 
 
-def test_one_repair_is_enough(tree: Tree) -> None:
+def test_a_second_fix_changes_nothing(tree: Tree) -> None:
     tree.dylib("lib/liba.dylib", "/x/libb.dylib", rpaths=["/opt"])
     tree.dylib("lib/libb.dylib")
     tree.fix()
@@ -224,7 +224,7 @@ def test_mode_bits_are_kept(tree: Tree) -> None:
     assert (tree.stage / "lib/liba.dylib").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_signature_that_the_vendor_broke_is_made_anew(tree: Tree) -> None:
+def test_a_signature_broken_by_the_vendor_is_replaced(tree: Tree) -> None:
     data = bytearray(machobytes.dylib(id="@rpath/libx.dylib", signed=True))
     data[8000] ^= 1
     tree.put("lib/libx.dylib", bytes(data))

@@ -1,4 +1,4 @@
-"""The jobserver: one limit for threads of macbuild and for children, and a parent's limit where there is one."""
+"""Test the jobserver: one limit for threads of macbuild and for children, and a parent's limit if there is one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_token_comes_back_after_an_error() -> None:
             assert token
 
 
-def test_variable_is_in_the_form_of_make() -> None:
+def test_variable_has_the_form_of_make() -> None:
     with Jobserver(7, {}) as server:
         (name,) = server.environ
         head, path = server.environ[name].split("fifo:")
@@ -91,7 +91,7 @@ def test_variable_is_in_the_form_of_make() -> None:
 def test_a_parents_pool_is_used() -> None:
     with Jobserver(2, {}) as parent, Jobserver(9, parent.environ) as inner:
         assert inner.environ["MAKEFLAGS"].endswith(parent.environ["MAKEFLAGS"].partition("fifo:")[2])
-        # The parent's two, and the one that a child is started with.
+        # The parent's two tokens, and the one with which each child starts.
         with inner.token() as one, inner.token() as two, inner.token() as three:
             assert one
             assert two
@@ -105,7 +105,7 @@ def test_a_parents_pool_is_used() -> None:
 
 
 @pytest.mark.parametrize("flags", ["", "-j4", " -j4 --jobserver-auth=3,4", "--jobserver-auth=fifo:/nowhere/pipe", "k"])
-def test_without_a_named_pipe_of_a_parent_there_is_a_pool_of_our_own(flags: str) -> None:
+def test_without_a_parents_named_pipe_there_is_our_own_pool(flags: str) -> None:
     with Jobserver(2, {"MAKEFLAGS": flags}) as server, server.token() as one, server.token() as two:
         assert one
         assert two

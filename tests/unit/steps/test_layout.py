@@ -49,7 +49,7 @@ def test_matches_keep_their_path_below_the_fixed_part(source: Path) -> None:
     assert staged(source, rule("include/**/*", "inc/")) == ["inc/x/y.h", "inc/z.h"]
 
 
-def test_one_file_can_get_a_new_name_and_the_stage_may_have_files_at_its_top(source: Path) -> None:
+def test_a_file_can_be_renamed_and_put_at_the_top(source: Path) -> None:
     assert staged(source, rule("LICENSE", "doc/COPYING"), rule("include/z.h", "")) == ["doc/COPYING", "z.h"]
 
 
@@ -67,7 +67,7 @@ def test_links_stay_links_and_files_share_their_inode(source: Path) -> None:
     assert (stage / "lib/a.dylib").samefile(source / "lib/a.dylib")
 
 
-def test_links_of_the_recipe_are_made(source: Path) -> None:
+def test_links_of_the_recipe_are_created(source: Path) -> None:
     found = staged(source, rule("lib/a.dylib", "lib/"), links=[link("x/new.dylib", "../lib/a.dylib")])
     assert found == ["lib/a.dylib", "x/new.dylib"]
 
@@ -92,7 +92,7 @@ def test_links_of_the_recipe_are_made(source: Path) -> None:
         ([rule("lib/up.dylib", "x/")], "does not exist"),
     ],
 )
-def test_rules_that_cannot_be_followed_are_recipe_errors(source: Path, rules: list[LayoutRule], message: str) -> None:
+def test_impossible_rules_are_recipe_errors(source: Path, rules: list[LayoutRule], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         staged(source, *rules)
 
@@ -110,7 +110,7 @@ def test_rules_that_cannot_be_followed_are_recipe_errors(source: Path, rules: li
         (link("lib/a.dylib/x", "../a.dylib"), "not a folder"),
     ],
 )
-def test_links_that_cannot_be_made_are_recipe_errors(source: Path, wanted: Link, message: str) -> None:
+def test_impossible_links_are_recipe_errors(source: Path, wanted: Link, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         staged(source, rule("lib/?.dylib", "lib/"), links=[wanted])
 

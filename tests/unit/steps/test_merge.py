@@ -63,7 +63,7 @@ def test_mach_o_files_become_universal_and_signed(stages: Stages) -> None:
     verify_file(stages.output / "lib/libx.dylib")
 
 
-def test_equal_files_and_those_of_one_architecture_are_taken_as_they_are(stages: Stages) -> None:
+def test_equal_files_and_those_of_one_slice_are_kept(stages: Stages) -> None:
     stages.both("LICENSE", b"same", b"same")
     stages.put("arm64", "lib/libomp.dylib", dylib("arm64"))
     stages.put("x86_64", "lib/libiomp5.dylib", dylib("x86_64"))
@@ -72,7 +72,7 @@ def test_equal_files_and_those_of_one_architecture_are_taken_as_they_are(stages:
         assert file.archs == ("arm64",)
 
 
-def test_a_header_that_differs_switches_between_both(stages: Stages) -> None:
+def test_different_headers_become_one_that_switches(stages: Stages) -> None:
     stages.both("include/config.h", b"#define A 1\n", b"#define A 2\n")
     assert stages.merge() == ["include/config.arm64.h", "include/config.h", "include/config.x86_64.h"]
     text = (stages.output / "include/config.h").read_text()
@@ -80,14 +80,14 @@ def test_a_header_that_differs_switches_between_both(stages: Stages) -> None:
     assert (stages.output / "include/config.x86_64.h").read_bytes() == b"#define A 1\n"
 
 
-def test_a_switch_never_overwrites_a_header_that_is_there(stages: Stages) -> None:
+def test_a_switch_never_overwrites_an_existing_header(stages: Stages) -> None:
     stages.both("include/config.h", b"1", b"2")
     stages.both("include/config.arm64.h", b"mine", b"mine")
     with pytest.raises(FixError, match=r"config\.arm64\.h exists already"):
         stages.merge()
 
 
-def test_other_files_that_differ_need_a_rule(stages: Stages) -> None:
+def test_other_different_files_need_a_rule(stages: Stages) -> None:
     stages.both("share/cmake/x.cmake", b"1", b"2")
     with pytest.raises(FixError, match="differs between x86_64 and arm64") as caught:
         stages.merge()
@@ -95,7 +95,7 @@ def test_other_files_that_differ_need_a_rule(stages: Stages) -> None:
     assert "merge.prefer" in str(caught.value.hint)
 
 
-def test_rules_choose_by_glob_also_for_headers(stages: Stages) -> None:
+def test_rules_choose_by_glob_including_headers(stages: Stages) -> None:
     stages.both("share/cmake/deep/x.cmake", b"1", b"2")
     stages.both("include/config.h", b"1", b"2")
     stages.merge(prefer("share/*", "arm64"), prefer("include/config.h", "x86_64"))

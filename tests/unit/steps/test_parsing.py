@@ -1,4 +1,4 @@
-"""Every step parses each version of a Mach-O file once."""
+"""Test that every step parses each version of a Mach-O file once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("liba.dylib", "libb.dylib", "libfat.dylib")
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A tree with a signed file, an unsigned one, a universal one, a link and two that are not Mach-O."""
+    """Return a tree with a signed file, an unsigned one, a universal one, a link and two that are not Mach-O."""
     folder = tmp_path / "source/lib"
     folder.mkdir(parents=True)
     dylibs = ["/build/libb.dylib", SYSTEM]
@@ -47,10 +47,10 @@ def test_fix_parses_each_version_of_a_file_once(tmp_path: Path, source: Path) ->
         changes = fix(source, tmp_path / "stage", FixRules(), "arm64", [("lib/libb.dylib", ["_f"])])
     assert [change.file for change in changes] == [f"lib/{name}" for name in NAMES]
     assert_parsed_once(counts, *NAMES)
-    assert [len(counts.parses_of(name)) for name in NAMES] == [2, 2, 3]  # as it came, and edited; two slices
+    assert [len(counts.parses_of(name)) for name in NAMES] == [2, 2, 3]  # original and edited; two slices
 
 
-def test_fix_opens_a_file_to_read_to_copy_and_to_edit(tmp_path: Path, source: Path) -> None:
+def test_fix_opens_a_file_only_to_read_copy_and_edit(tmp_path: Path, source: Path) -> None:
     with counting(tmp_path) as counts:
         fix(source, tmp_path / "stage", FixRules(), "arm64", [("lib/libb.dylib", ["_f"])])
     assert {name: counts.opens[f"source/lib/{name}"] for name in NAMES} == dict.fromkeys(NAMES, 2)
@@ -64,7 +64,7 @@ def test_assemble_parses_each_version_of_a_file_once(tmp_path: Path, source: Pat
     assert_parsed_once(counts, *NAMES)
 
 
-def test_pack_parses_each_file_once_to_verify_and_to_describe_it(tmp_path: Path, source: Path) -> None:
+def test_pack_parses_each_file_once_to_verify_and_describe_it(tmp_path: Path, source: Path) -> None:
     fix(source, tmp_path / "stage", FixRules(), "arm64")
     store = Store(tmp_path / "store")
     store.prepare()

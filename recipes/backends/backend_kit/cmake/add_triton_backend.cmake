@@ -1,8 +1,9 @@
 # add_triton_backend(<name> SOURCES <source>...)
 #
-# Defines the target triton_<name>: the library libtriton_<name>.so, a name that Triton's core asks for on every system
-# but Windows. `cmake --install` puts it into backends/<name>/. Only TRITONBACKEND_* is exported: by a version script on
-# Linux; on macOS the linker is asked to, and macbuild removes what is left, since not every linker there does.
+# Defines the target triton_<name>: the library libtriton_<name>.so, which is the name that Triton's core expects on
+# every system but Windows. `cmake --install` puts it into backends/<name>/. Only TRITONBACKEND_* is exported: by a
+# version script on Linux, by an export list on macOS. Not every linker there obeys the list, so macbuild removes the
+# other exports.
 function(add_triton_backend name)
   set(exports ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/exports)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" SOURCES)

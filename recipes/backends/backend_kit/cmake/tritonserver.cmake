@@ -1,5 +1,5 @@
-# backend_kit::tritonserver stands for the server while a backend is linked: a function that is not in
-# tritonserver.symbols is an error then, and no source or library of the server is needed.
+# backend_kit::tritonserver stands in for the server when a backend is linked, so no source or library of the server is
+# needed. A function that is not in tritonserver.symbols is a link error.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tritonserver.symbols)
 file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/tritonserver.symbols symbols)
 
@@ -7,7 +7,7 @@ add_library(backend_kit_tritonserver INTERFACE)
 add_library(backend_kit::tritonserver ALIAS backend_kit_tritonserver)
 
 if(APPLE)
-  # A text stub (TBD version 4, specified by LLVM's TextAPI) with the install name that a server on macOS has.
+  # A text stub (TBD version 4, specified by LLVM's TextAPI) with the install name of a server on macOS.
   list(TRANSFORM symbols PREPEND _)
   list(JOIN symbols ", " symbols)
   set(stub ${CMAKE_CURRENT_BINARY_DIR}/libtritonserver.tbd)

@@ -10,10 +10,10 @@
 namespace backend_kit {
 namespace {
 
-// Of copied inputs: a cache line, and the widest vectors that libraries load at once.
+// Alignment of copied inputs: a cache line, and the widest vectors that libraries load at once.
 constexpr std::size_t alignment = 64;
 
-// What an input without any byte points to.
+// The data of an input without any byte.
 alignas(alignment) constexpr std::byte nothing[alignment]{};
 
 bool aligned(const std::byte* data, DataType datatype) noexcept {
@@ -123,7 +123,7 @@ const TensorConfig* Batch::checked_output(std::string_view name, DataType dataty
     if (shape.size() != batch + dims.size() || (batch == 1 && shape[0] != size_) ||
         !dims_fit(dims, shape.subspan(batch))) {
         const std::string expected = shape_text(with_batch(config_.batching() ? &size_ : nullptr, dims));
-        refuse("the model gives shape " + shape_text(shape) + ", expected is " + expected);
+        refuse("the model gives shape " + shape_text(shape) + ", expected " + expected);
     }
     return output;
 }

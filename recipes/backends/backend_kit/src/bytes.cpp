@@ -19,7 +19,7 @@ std::size_t read_length(const std::byte* data) noexcept {
     return value;
 }
 
-// Reads over segments as if they were one piece.
+// Reads segments as if they were one piece.
 class Walker {
 public:
     explicit Walker(std::span<const Segment> segments) : segments_(segments) {
@@ -30,7 +30,7 @@ public:
 
     std::size_t left() const noexcept { return left_; }
 
-    // Moves on by `size` bytes, which must be there; copies them when there is a target.
+    // Advances by `size` bytes, which must be available; copies them if there is a target.
     void advance(std::size_t size, std::byte* target) noexcept {
         left_ -= size;
         while (size > 0) {

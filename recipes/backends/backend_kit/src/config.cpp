@@ -83,7 +83,7 @@ InstanceGroup read_instance_group(const JsonView& view) {
     if (const auto kind = view.find("kind")) {
         const auto found = std::find(kinds.begin(), kinds.end(), kind->string());
         if (found == kinds.end()) {
-            throw invalid_argument(kind->path() + " is '" + kind->string() + "', which is no kind of instance");
+            throw invalid_argument(kind->path() + " is '" + kind->string() + "', which is not an instance kind");
         }
         result.kind = static_cast<TRITONSERVER_InstanceGroupKind>(found - kinds.begin());
     }
@@ -178,7 +178,7 @@ Json dims_json(const std::vector<std::int64_t>& dims) {
     return Json(std::move(result));
 }
 
-// The tensor as JSON, on top of what the document already says of one with its name.
+// The tensor as JSON, merged into the entry that the document already has of that name.
 Json tensor_json(const TensorConfig& tensor, const Json* old_list) {
     Json result(JsonObject{});
     if (old_list != nullptr && old_list->array() != nullptr) {
@@ -380,7 +380,7 @@ std::optional<std::string> Parameters::choice(std::string_view name, std::span<c
         }
         listed += (listed.empty() ? "" : ", ") + std::string(choice);
     }
-    refuse(name, "is none of " + listed);
+    refuse(name, "is not one of " + listed);
 }
 
 void Parameters::warn_of_unknown(std::span<const std::string_view> known) const {

@@ -59,7 +59,7 @@ DataType datatype_of_config(std::string_view name) {
             return static_cast<DataType>(index);
         }
     }
-    throw invalid_argument("'" + std::string(name) + "' is no data type");
+    throw invalid_argument("'" + std::string(name) + "' is not a data type");
 }
 
 std::size_t datatype_size(DataType datatype) noexcept { return row(datatype).size; }

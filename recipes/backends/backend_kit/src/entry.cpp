@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint32_t config_version = 1;
 
-// The server's message, which its getter made for the caller.
+// A message that a getter of the server made for the caller.
 class Message {
 public:
     explicit Message(TRITONSERVER_Message* message) noexcept : message_(message) {}
@@ -22,7 +22,7 @@ private:
     TRITONSERVER_Message* message_;
 };
 
-// What an instance of the server carries.
+// The pointer that an instance of the server carries.
 struct InstanceState {
     std::unique_ptr<Instance> instance;
     const Model* model;
@@ -41,9 +41,9 @@ void check_version() {
     check(TRITONBACKEND_ApiVersion(&major, &minor));
     if (major != TRITONBACKEND_API_VERSION_MAJOR || minor < TRITONBACKEND_API_VERSION_MINOR) {
         throw unsupported("the backend API of this server is " + std::to_string(major) + "." + std::to_string(minor) +
-                          ", needed is " + std::to_string(TRITONBACKEND_API_VERSION_MAJOR) + "." +
-                          std::to_string(TRITONBACKEND_API_VERSION_MINOR) +
-                          " or a later one of the same major version");
+                          ", but this backend needs " + std::to_string(TRITONBACKEND_API_VERSION_MAJOR) + "." +
+                          std::to_string(TRITONBACKEND_API_VERSION_MINOR) + " or a later " +
+                          std::to_string(TRITONBACKEND_API_VERSION_MAJOR) + ".x");
     }
 }
 

@@ -9,7 +9,7 @@
 namespace backend_kit {
 namespace {
 
-// Made while there is memory: an error about its absence must not need any.
+// Made in advance: an error about a lack of memory must not need any.
 const Error out_of_memory(TRITONSERVER_ERROR_UNAVAILABLE, "out of memory");
 
 struct Deleter {

@@ -7,8 +7,8 @@
 namespace backend_kit {
 namespace {
 
-// One call of ModelInstanceExecute once all its requests are accepted. Nothing here may throw: each request has to be
-// answered and released whatever happens, so all memory for the bookkeeping is there before the first is accepted.
+// One call of ModelInstanceExecute once all its requests are accepted. Nothing here may throw, because each request has
+// to be answered and released. So all memory for the bookkeeping is allocated before the first is accepted.
 class Execution {
 public:
     Execution(const ModelConfig& config, Instance& instance, TRITONBACKEND_ModelInstance* handle,
@@ -39,7 +39,7 @@ public:
     }
 
 private:
-    // Does one step for a request; if it throws, the request is answered with the error and released.
+    // Does one step for a request; if it throws, answers the request with the error and releases it.
     template <typename Step>
     bool attempt(Request& request, Step&& step) noexcept {
         try {
@@ -51,7 +51,7 @@ private:
         }
     }
 
-    // Moves the first waiting request and all that can run with it from waiting_ to group_.
+    // Moves the first waiting request, and all that can run with it, from waiting_ to group_.
     void take_group() noexcept {
         group_.clear();
         std::int64_t rows = 0;
@@ -98,7 +98,7 @@ private:
         }
     }
 
-    // Runs requests as one batch and finishes them; or returns what was thrown, and leaves them as they are.
+    // Runs requests as one batch and finishes them; or returns the exception and leaves them as they are.
     std::optional<Error> run_batch(std::span<Request* const> requests) noexcept {
         try {
             Batch batch(config_, requests);

@@ -7,8 +7,8 @@
 
 namespace backend_kit {
 
-// Answers and releases each request exactly once. Throws Error only before any request is accepted: they are all still
-// Triton's then.
+// Answers and releases each request exactly once. Throws Error only before any request is accepted, while Triton still
+// owns them all.
 void execute(const ModelConfig& config, Instance& instance, TRITONBACKEND_ModelInstance* handle,
              std::span<TRITONBACKEND_Request* const> requests);
 

@@ -219,7 +219,7 @@ private:
         if (!take('0')) {
             digits();
         } else if (is_digit(peek())) {
-            fail("a number starts with a needless 0");
+            fail("a number has a leading zero");
         }
         if (take('.')) {
             digits();
@@ -253,7 +253,7 @@ private:
             } else {
                 const std::size_t length = utf8_length(text_.substr(at_));
                 if (length == 0) {
-                    fail("bytes that are no UTF-8");
+                    fail("bytes that are not UTF-8");
                 }
                 result.append(text_.substr(at_, length));
                 at_ += length;
@@ -395,7 +395,7 @@ void Json::set(std::string_view key, Json value) {
     }
     JsonObject* members = std::get_if<JsonObject>(&value_);
     if (members == nullptr) {
-        throw internal_error("a member '" + std::string(key) + "' is set in what is no JSON object");
+        throw internal_error("a member '" + std::string(key) + "' is set in a value that is not an object");
     }
     for (auto& [name, old] : *members) {
         if (name == key) {
@@ -408,7 +408,7 @@ void Json::set(std::string_view key, Json value) {
 
 std::optional<JsonView> JsonView::find(std::string_view key) const {
     if (value_->object() == nullptr) {
-        throw invalid_argument(path_ + " is no object");
+        throw invalid_argument(path_ + " is not an object");
     }
     const Json* member = value_->find(key);
     if (member == nullptr || member->is_null()) {
@@ -420,7 +420,7 @@ std::optional<JsonView> JsonView::find(std::string_view key) const {
 std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
     const JsonObject* object = value_->object();
     if (object == nullptr) {
-        throw invalid_argument(path_ + " is no object");
+        throw invalid_argument(path_ + " is not an object");
     }
     std::vector<std::pair<std::string, JsonView>> result;
     for (const auto& [name, value] : *object) {
@@ -432,7 +432,7 @@ std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
 std::vector<JsonView> JsonView::items() const {
     const JsonArray* array = value_->array();
     if (array == nullptr) {
-        throw invalid_argument(path_ + " is no array");
+        throw invalid_argument(path_ + " is not an array");
     }
     std::vector<JsonView> result;
     for (const Json& item : *array) {
@@ -445,7 +445,7 @@ const std::string& JsonView::string() const {
     if (const std::string* result = value_->string()) {
         return *result;
     }
-    throw invalid_argument(path_ + " is no string");
+    throw invalid_argument(path_ + " is not a string");
 }
 
 std::int64_t JsonView::integer() const {
@@ -454,7 +454,7 @@ std::int64_t JsonView::integer() const {
     const std::string* text = number != nullptr ? &number->text : string;
     const std::optional<std::int64_t> result = text != nullptr ? whole_number(*text) : std::nullopt;
     if (!result) {
-        throw invalid_argument(path_ + " is no whole number of 64 bits");
+        throw invalid_argument(path_ + " is not a 64-bit integer");
     }
     return *result;
 }

@@ -15,7 +15,7 @@ void log_message(TRITONSERVER_LogLevel level, const char* message, const std::so
     TRITONSERVER_Error* error =
         TRITONSERVER_LogMessage(level, slash == nullptr ? file : slash + 1, static_cast<int>(place.line()), message);
     if (error != nullptr) {
-        TRITONSERVER_ErrorDelete(error);  // a log that cannot be written cannot be told of in the log
+        TRITONSERVER_ErrorDelete(error);  // it cannot be logged
     }
 }
 

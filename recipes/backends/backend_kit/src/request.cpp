@@ -16,11 +16,11 @@ void check_dims(const TensorConfig& tensor, Shape shape, std::int64_t max_batch_
     const std::vector<std::int64_t>& dims = tensor.model_dims();
     const std::size_t batch = max_batch_size > 0 ? 1 : 0;
     if (shape.size() != batch + dims.size() || !dims_fit(dims, shape.subspan(batch))) {
-        throw invalid_argument("the shape is " + shape_text(shape) + ", expected is " +
+        throw invalid_argument("the shape is " + shape_text(shape) + ", expected " +
                                shape_text(with_batch(batch == 1 ? &any : nullptr, dims)));
     }
     if (batch == 1 && shape[0] > max_batch_size) {
-        throw invalid_argument("the batch size is " + std::to_string(shape[0]) + ", the most is " +
+        throw invalid_argument("the batch size is " + std::to_string(shape[0]) + ", the maximum is " +
                                std::to_string(max_batch_size));
     }
 }
@@ -32,8 +32,9 @@ void check_size(const TensorConfig& tensor, Shape shape, std::size_t size, std::
     }
     const std::size_t expected = tensor_size(tensor.datatype, shape);
     if (size != expected) {
-        throw invalid_argument(std::to_string(size) + " bytes of data came, shape " + shape_text(shape) + " of type " +
-                               std::string(datatype_name(tensor.datatype)) + " has " + std::to_string(expected));
+        throw invalid_argument(std::to_string(size) + " bytes of data were sent, but shape " + shape_text(shape) +
+                               " of type " + std::string(datatype_name(tensor.datatype)) + " has " +
+                               std::to_string(expected));
     }
 }
 
@@ -121,7 +122,7 @@ void Request::read_input(const ModelConfig& config, std::uint32_t index) {
             throw invalid_argument("the configuration has no such input");
         }
         if (datatype != tensor->datatype) {
-            throw invalid_argument("the type is " + std::string(datatype_name(datatype)) + ", expected is " +
+            throw invalid_argument("the type is " + std::string(datatype_name(datatype)) + ", expected " +
                                    std::string(datatype_name(tensor->datatype)));
         }
         InputPart& part = inputs_[static_cast<std::size_t>(tensor - config.inputs.data())];

@@ -1,4 +1,4 @@
-// One request that Triton handed over, with its response: each is given back exactly once.
+// One request from Triton, with its response: each is given back exactly once.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace backend_kit {
 
-// Whether a shape has the dimensions of a configuration, where -1 is any size.
+// Returns whether a shape matches the dimensions of a configuration, where -1 is any size.
 bool dims_fit(std::span<const std::int64_t> dims, Shape shape) noexcept;
 
-// The dimensions behind that of the batch, if there is one; for messages.
+// The dimensions, preceded by the batch dimension if there is one; for messages.
 std::vector<std::int64_t> with_batch(const std::int64_t* batch, const std::vector<std::int64_t>& dims);
 
 // steady_clock in nanoseconds, the clock of Triton's statistics.
@@ -30,7 +30,7 @@ struct Times {
     std::uint64_t exec_end = 0;
 };
 
-// What one request brings for one input of the configuration. The shape and the memory are the request's.
+// A request's data for one configured input. The shape and the memory belong to the request.
 struct InputPart {
     bool present = false;
     Shape shape;
@@ -41,19 +41,19 @@ struct InputPart {
 
 class Request {
 public:
-    // Makes the response. Throws Error when Triton gives none; the request is then still Triton's.
+    // Creates the response. Throws Error if Triton gives none; Triton then still owns the request.
     explicit Request(TRITONBACKEND_Request* request);
-    // Deletes a response that was never sent, as when the requests of an execution are not accepted after all.
+    // Deletes a response that was never sent, for example because the requests of an execution were not accepted.
     ~Request();
     Request(Request&& other) noexcept : request_(other.request_), response_(std::exchange(other.response_, nullptr)) {}
     Request(const Request&) = delete;
     Request& operator=(const Request&) = delete;
 
-    // Reads and checks inputs and wanted outputs. Throws Error, mostly invalid argument.
+    // Reads and checks inputs and requested outputs. Throws Error, mostly invalid argument.
     void read(const ModelConfig& config);
 
     bool cancelled() const;
-    // Throws Error (cancelled) when the client gave the request up.
+    // Throws Error (cancelled) if the client gave the request up.
     void check_wanted() const;
     // Rows; 1 without a batch dimension.
     std::int64_t size() const noexcept { return size_; }
@@ -62,23 +62,23 @@ public:
         return std::span(segments_).subspan(part.first, part.count);
     }
 
-    // Whether both have the same inputs with the same shapes apart from the batch dimension.
+    // Returns whether both have the same inputs with the same shapes apart from the batch dimension.
     bool runs_with(const Request& other) const noexcept;
 
     bool wants(std::string_view output) const noexcept;
-    // Adds an output to the response, and returns its memory; after restart() that which it had before. Throws Error,
-    // also when the buffer is not in CPU memory: then the request has to fail.
+    // Adds an output to the response, and returns its memory; after restart() the memory that it already has. Throws
+    // Error, also if the buffer is not in CPU memory: then the request has to fail.
     std::byte* add_output(const TensorConfig& output, Shape shape, std::size_t size);
 
     void fail(const Error& error) noexcept { error_ = error; }
     bool failed() const noexcept { return error_.has_value(); }
 
-    // Lets outputs be added again, to run the request again. Triton gives their memory only once, whatever
+    // Allows outputs to be added again, to run the request again. Triton provides their memory only once, whatever
     // the response (its gRPC front end would count another output, its HTTP front end forgets about shared memory), so
-    // each that was added has to come again, and in the same size.
+    // each output that was added has to be added again, in the same size.
     void restart() noexcept;
 
-    // Sends the response or the error; an output that was asked for but not added since the last start is an error too.
+    // Sends the response or the error; a requested output that was not added since the last start is an error too.
     void send(const ModelConfig& config) noexcept;
     // Reports statistics and gives the request back. Call it after send().
     void release(TRITONBACKEND_ModelInstance* instance, const Times& times) noexcept;

@@ -26,7 +26,7 @@ TRITONSERVER_Error* make_error(TRITONSERVER_Error_Code code, const std::string& 
     return new TRITONSERVER_Error{code, message};
 }
 
-// Counts a call; an error when it is the one that has to fail.
+// Counts a call; returns an error if it is the one that has to fail.
 TRITONSERVER_Error* enter(const char* function) {
     if (server.calls++ != server.fail_at) {
         return nullptr;
@@ -287,7 +287,7 @@ TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request,
     if (release_flags != TRITONSERVER_REQUEST_RELEASE_ALL) {
         return fake::make_error(TRITONSERVER_ERROR_INVALID_ARG, "wrong flags");
     }
-    // Whatever the request owned is gone now: a later look at it is found by the address sanitizer.
+    // The request's memory is freed here: the address sanitizer finds any later access.
     request->inputs = {};
     request->wanted = {};
     return nullptr;

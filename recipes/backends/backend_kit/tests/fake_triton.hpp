@@ -1,5 +1,4 @@
-// A server without a server: the objects and functions of Triton's backend C API, which count what is alive and fail
-// on demand.
+// A fake server: the objects and functions of Triton's backend C API, which count live objects and fail on demand.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,7 @@ struct TRITONBACKEND_Model {
     std::string location = "/models/m";
     std::string config;
     bool auto_complete = false;
-    std::string set_config;  // what the backend set
+    std::string set_config;  // the configuration that the backend set
     void* state = nullptr;
 };
 
@@ -78,9 +77,9 @@ struct TRITONBACKEND_Response {
 struct TRITONBACKEND_Request {
     std::vector<TRITONBACKEND_Input> inputs;
     std::vector<std::string> wanted;
-    int cancelled_after = -1;  // number of questions answered with no, before yes; -1: never cancelled
+    int cancelled_after = -1;  // how often to answer no before yes; -1: never cancelled
 
-    // What became of it.
+    // Its outcome.
     int made = 0;  // responses
     int sent = 0;
     int released = 0;
@@ -91,7 +90,7 @@ struct TRITONBACKEND_Request {
     TRITONSERVER_Error_Code code = TRITONSERVER_ERROR_UNKNOWN;
     std::string message;
     std::vector<TRITONBACKEND_Output> outputs;  // of the response that was sent
-    std::vector<std::string> buffers;           // outputs whose memory was asked for
+    std::vector<std::string> buffers;           // outputs whose memory was requested
     std::uint64_t exec_start = 0, compute_start = 0, compute_end = 0, exec_end = 0;
 };
 
@@ -112,7 +111,7 @@ struct Server {
 
 extern Server server;
 
-// True while a function of the server runs, whose own memory is none of the backend's business.
+// True while a function of the server runs, whose own allocations do not count.
 extern thread_local bool inside;
 
 }  // namespace fake

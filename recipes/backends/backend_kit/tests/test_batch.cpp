@@ -8,7 +8,7 @@ using namespace testing;
 
 namespace {
 
-// Runs requests in one call, which has to succeed, with a body for the backend.
+// Runs requests in one call, which has to succeed, with a given run() of the backend.
 void run(World& world, std::vector<TRITONBACKEND_Request>& requests, const std::function<void(Batch&)>& body) {
     behaviour.on_run = body;
     world.load();
@@ -144,7 +144,7 @@ TEST(a_model_without_batch_dimension_takes_its_shapes_as_they_are) {
     CHECK(floats_of(requests[1].outputs.at(0)) == scalar);
 }
 
-TEST(reshaped_dimensions_are_what_counts) {
+TEST(reshaped_dimensions_are_used) {
     World world(R"({"name":"m","max_batch_size":2,)"
                 R"("input":[{"name":"x","data_type":"TYPE_FP32","dims":[1],"reshape":{"shape":[]}}],)"
                 R"("output":[{"name":"y","data_type":"TYPE_FP32","dims":[1],"reshape":{"shape":[]}}]})");
@@ -196,7 +196,7 @@ TEST(only_wanted_outputs_are_made) {
     CHECK_EQUAL(requests[1].outputs.size(), 2U);
 }
 
-TEST(a_failed_request_wants_nothing_any_more) {
+TEST(a_failed_request_wants_no_outputs) {
     World world;
     const std::vector<float> data{1, 2};
     std::vector<TRITONBACKEND_Request> requests{floats(data, 1), floats(data, 1)};
@@ -259,7 +259,7 @@ TEST(optional_inputs_may_be_missing) {
     CHECK(floats_of(requests[2].outputs.at(0)) == data);
 }
 
-TEST(wrong_inputs_are_the_error_of_their_request_alone) {
+TEST(a_wrong_input_fails_only_its_request) {
     World world(config_text(4, {"x FP32 2", "s STRING 1 optional"}, {"y FP32 2"}));
     const std::vector<float> data{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     const std::vector<std::byte> text = encoded({"a"});
@@ -276,13 +276,13 @@ TEST(wrong_inputs_are_the_error_of_their_request_alone) {
         messages.push_back(message);
     };
     add(with({1, 2}, 8), "");
-    add(with({1, 3}, 12), "input 'x' of model m: the shape is [1,3], expected is [-1,2]");
-    add(with({2}, 8), "input 'x' of model m: the shape is [2], expected is [-1,2]");
-    add(with({5, 2}, 40), "input 'x' of model m: the batch size is 5, the most is 4");
+    add(with({1, 3}, 12), "input 'x' of model m: the shape is [1,3], expected [-1,2]");
+    add(with({2}, 8), "input 'x' of model m: the shape is [2], expected [-1,2]");
+    add(with({5, 2}, 40), "input 'x' of model m: the batch size is 5, the maximum is 4");
     add(with({-1, 2}, 8), "input 'x' of model m: shape [-1,2] has a negative dimension");
-    add(with({1, 2}, 7), "input 'x' of model m: 7 bytes of data came, shape [1,2] of type FP32 has 8");
+    add(with({1, 2}, 7), "input 'x' of model m: 7 bytes of data were sent, but shape [1,2] of type FP32 has 8");
     add(TRITONBACKEND_Request{}, "input 'x' of model m is missing");
-    add(with({1, 2}, 8), "input 'x' of model m: the type is INT32, expected is FP32");
+    add(with({1, 2}, 8), "input 'x' of model m: the type is INT32, expected FP32");
     requests.back().inputs[0].datatype = TRITONSERVER_TYPE_INT32;
     add(with({1, 2}, 8), "input 'u' of model m: the configuration has no such input");
     requests.back().inputs[0].name = std::string("u");
@@ -307,7 +307,7 @@ TEST(wrong_inputs_are_the_error_of_their_request_alone) {
     CHECK(floats_of(requests.back().outputs.at(0)) == (std::vector<float>{1, 2, 3, 4, 5, 6}));
 }
 
-TEST(a_buffer_that_cannot_be_had_fails_the_request_even_if_nobody_minds) {
+TEST(an_unavailable_buffer_fails_the_request) {
     World world(config_text(4, {"x FP32 2"}, {"elsewhere FP32 2"}));
     const std::vector<float> data{1, 2};
     std::vector<TRITONBACKEND_Request> requests{floats(data, 1)};
@@ -334,9 +334,9 @@ TEST(outputs_that_contradict_the_configuration_are_errors) {
     CHECK_EQUAL(message([&](Batch& batch) { batch.scatter("y", TRITONSERVER_TYPE_FP64, Dims{1, 2}, data.data()); }),
                 "output 'y' of model m: the model gives type FP64, the configuration has FP32");
     CHECK_EQUAL(message([&](Batch& batch) { batch.scatter("y", TRITONSERVER_TYPE_FP32, Dims{2, 1}, data.data()); }),
-                "output 'y' of model m: the model gives shape [2,1], expected is [1,2]");
+                "output 'y' of model m: the model gives shape [2,1], expected [1,2]");
     CHECK_EQUAL(message([&](Batch& batch) { batch.scatter("y", TRITONSERVER_TYPE_FP32, Dims{2}, data.data()); }),
-                "output 'y' of model m: the model gives shape [2], expected is [1,2]");
+                "output 'y' of model m: the model gives shape [2], expected [1,2]");
     CHECK_EQUAL(message([&](Batch& batch) { batch.scatter("w", TRITONSERVER_TYPE_FP32, Dims{1, 2}, data.data()); }),
                 "the configuration of model m has no output 'w'");
     CHECK_EQUAL(message([&](Batch& batch) {

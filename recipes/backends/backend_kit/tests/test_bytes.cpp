@@ -34,7 +34,7 @@ bool accepts(std::span<const Segment> segments, std::size_t count) {
 
 }  // namespace
 
-TEST(elements_come_back_as_they_went) {
+TEST(elements_survive_a_round_trip) {
     const std::vector<string_view> elements{"one", "", string_view("a\0b", 3), "\xF0\x9F\x98\x80"};
     const std::vector<std::byte> data = encoded(elements);
     CHECK_EQUAL(data.size(), 4U * 4 + 3 + 0 + 3 + 4);
@@ -48,7 +48,7 @@ TEST(length_is_little_endian) {
     CHECK(std::equal(data.begin(), data.begin() + 4, raw(string_view("\x02\x01\0\0", 4)).begin()));
 }
 
-TEST(damaged_tensors_are_told_exactly) {
+TEST(errors_say_what_is_damaged) {
     CHECK_INVALID("element 0 of 1 has no length: 3 bytes are left", decode_bytes(raw("abc"), 1));
     CHECK_INVALID("element 1 of 2 has no length: 0 bytes are left", decode_bytes(encoded({"a"}), 2));
     CHECK_INVALID("element 0 of 1 is 4294967295 bytes long, but 2 are left", decode_bytes(raw("\xFF\xFF\xFF\xFF"
@@ -70,7 +70,7 @@ TEST(any_cut_into_segments_gives_the_same_answer) {
             data[random.below(data.size())] = static_cast<std::byte>(random.below(256));
             data.resize(random.below(data.size() + 1));
         }
-        // Each piece is a block of its own, so that reading beyond its end is found.
+        // Each piece is a separate block, so that reading beyond its end is found.
         std::vector<std::vector<std::byte>> pieces;
         std::size_t start = 0;
         while (start < data.size()) {
@@ -88,7 +88,7 @@ TEST(any_cut_into_segments_gives_the_same_answer) {
     }
 }
 
-TEST(what_is_decoded_encodes_to_the_same_bytes) {
+TEST(decoded_elements_encode_to_the_same_bytes) {
     testing::Random random(11);
     int decoded = 0;
     for (int round = 0; round < 20000; ++round) {

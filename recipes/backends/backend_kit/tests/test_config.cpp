@@ -8,7 +8,7 @@ using std::string_view;
 
 namespace {
 
-// In the form in which a server of version 2.51 hands it over, shortened.
+// In the form that a server of version 2.51 passes, shortened.
 const char* const full = R"({
   "name": "m", "platform": "", "backend": "pytorch", "runtime": "", "version_policy": {"latest": {"num_versions": 1}},
   "max_batch_size": 8,
@@ -37,7 +37,7 @@ std::string parameter(const std::string& name, const std::string& value) {
 
 }  // namespace
 
-TEST(a_configuration_is_read_whole) {
+TEST(every_field_of_a_configuration_is_read) {
     const ModelConfig config = ModelConfig::parse(full);
     CHECK_EQUAL(config.name, "m");
     CHECK_EQUAL(config.backend, "pytorch");
@@ -66,7 +66,7 @@ TEST(a_configuration_is_read_whole) {
     config.check_supported();
 }
 
-TEST(what_is_absent_has_its_default) {
+TEST(absent_fields_have_their_default) {
     const ModelConfig config = ModelConfig::parse(R"({"name":"m","input":[{"name":"x","data_type":"TYPE_INVALID"}]})");
     CHECK(!config.batching() && !config.dynamic_batching && !config.decoupled && !config.graph_level);
     CHECK(config.inputs[0].datatype == TRITONSERVER_TYPE_INVALID);
@@ -75,24 +75,24 @@ TEST(what_is_absent_has_its_default) {
     CHECK(ModelConfig::parse(R"({"model_operations":{}})").op_libraries.empty());
 }
 
-TEST(wrong_fields_are_told_with_model_and_path) {
+TEST(wrong_fields_are_reported_with_model_and_path) {
     const std::string start = "configuration of model m: config.";
     CHECK_INVALID(start + "input[0].dims[1] is -2, less than -1",
                   ModelConfig::parse(R"({"name":"m","input":[{"dims":[1,-2]}]})"));
-    CHECK_INVALID(start + "output[0].data_type: 'TYPE_FP8' is no data type",
+    CHECK_INVALID(start + "output[0].data_type: 'TYPE_FP8' is not a data type",
                   ModelConfig::parse(R"({"name":"m","output":[{"data_type":"TYPE_FP8"}]})"));
-    CHECK_INVALID(start + "instance_group[0].kind is 'KIND_TPU', which is no kind of instance",
+    CHECK_INVALID(start + "instance_group[0].kind is 'KIND_TPU', which is not an instance kind",
                   ModelConfig::parse(R"({"name":"m","instance_group":[{"kind":"KIND_TPU"}]})"));
-    CHECK_INVALID(start + "max_batch_size is no whole number of 64 bits",
+    CHECK_INVALID(start + "max_batch_size is not a 64-bit integer",
                   ModelConfig::parse(R"({"name":"m","max_batch_size":1.5})"));
-    CHECK_INVALID(start + "model_operations.op_library_filename[1] is no string",
+    CHECK_INVALID(start + "model_operations.op_library_filename[1] is not a string",
                   ModelConfig::parse(R"({"name":"m","model_operations":{"op_library_filename":["a",1]}})"));
-    CHECK_INVALID(start + "parameters.A.string_value is no string",
+    CHECK_INVALID(start + "parameters.A.string_value is not a string",
                   ModelConfig::parse(R"({"name":"m","parameters":{"A":{"string_value":1}}})"));
-    CHECK_INVALID("configuration of model : config is no object", ModelConfig::parse("[]"));
+    CHECK_INVALID("configuration of model : config is not an object", ModelConfig::parse("[]"));
 }
 
-TEST(what_batches_cannot_serve_is_refused) {
+TEST(unsupported_features_are_refused) {
     const auto error = [](const std::string& more) {
         const ModelConfig config = ModelConfig::parse(R"({"name":"m",)" + more + "}");
         return testing::error_of(TRITONSERVER_ERROR_UNSUPPORTED, [&] { config.check_supported(); }, __FILE__, __LINE__);
@@ -107,7 +107,7 @@ TEST(what_batches_cannot_serve_is_refused) {
     CHECK_EQUAL(error(R"("batch_output":[{}])"), "model m has batch_output, which this backend does not support");
 }
 
-TEST(a_completed_configuration_keeps_what_was_there) {
+TEST(a_completed_configuration_keeps_existing_fields) {
     ModelConfig config = ModelConfig::parse(
         R"({"name":"m","max_batch_size":0,"input":[{"name":"x","format":"FORMAT_NONE","data_type":"TYPE_INVALID"}],)"
         R"("output":[],"dynamic_batching":{}})");
@@ -123,7 +123,7 @@ TEST(a_completed_configuration_keeps_what_was_there) {
         R"("optional":true}],"output":[{"name":"y","data_type":"TYPE_FP32","dims":[]}],"dynamic_batching":{}})");
 }
 
-TEST(a_completed_configuration_gets_a_scheduler_where_none_is) {
+TEST(a_completed_configuration_gets_a_missing_scheduler) {
     const auto completed = [](const std::string& more) {
         ModelConfig config = ModelConfig::parse(R"({"name":"m")" + more + "}");
         config.dynamic_batching = true;
@@ -152,13 +152,13 @@ TEST(a_port_gets_its_dimensions_from_the_shape_of_the_model) {
     CHECK_INVALID("'x' has no batch dimension", port.set_model_shape({}, true));
 }
 
-TEST(settings_of_the_command_line) {
+TEST(settings_are_read_from_the_command_line) {
     CHECK_EQUAL(BackendConfig::parse(R"({"cmdline":{"default-max-batch-size":"4","a":"b"}})").default_max_batch_size(),
                 4);
     CHECK_EQUAL(BackendConfig::parse("{}").default_max_batch_size(), 0);
     CHECK_INVALID("setting default-max-batch-size: '4x' is not a whole number of 0 or more",
                   BackendConfig::parse(R"({"cmdline":{"default-max-batch-size":"4x"}})").default_max_batch_size());
-    CHECK_INVALID("backend configuration.cmdline.a is no string", BackendConfig::parse(R"({"cmdline":{"a":1}})"));
+    CHECK_INVALID("backend configuration.cmdline.a is not a string", BackendConfig::parse(R"({"cmdline":{"a":1}})"));
 }
 
 TEST(parameters_win_over_settings) {
@@ -180,7 +180,7 @@ TEST(values_are_typed) {
     CHECK_EQUAL(*parameters.integer("LEAST", INT64_MIN), INT64_MIN);
 }
 
-TEST(wrong_values_are_told_exactly) {
+TEST(errors_name_the_wrong_value) {
     const Parameters parameters(model(parameter("INTRA_OP_THREAD_COUNT", "abc") + "," + parameter("DEVICE", "tpu")),
                                 {{{"small", "17"}, {"flag", "maybe"}, {"empty", ""}, {"spaced", " 1"}}}, "pytorch");
     const std::array<string_view, 2> devices{"cpu", "mps"};
@@ -193,7 +193,7 @@ TEST(wrong_values_are_told_exactly) {
     CHECK_INVALID("setting spaced of backend pytorch: ' 1' is not a whole number of 0 or more",
                   parameters.integer("SPACED", 0));
     CHECK_INVALID("setting flag of backend pytorch: 'maybe' is neither true nor false", parameters.boolean("FLAG"));
-    CHECK_INVALID("parameter DEVICE of model m: 'tpu' is none of cpu, mps", parameters.choice("DEVICE", devices));
+    CHECK_INVALID("parameter DEVICE of model m: 'tpu' is not one of cpu, mps", parameters.choice("DEVICE", devices));
     CHECK_INVALID("parameter DEVICE of model m: 'tpu' is odd", parameters.refuse("DEVICE", "is odd"));
     CHECK_INVALID("parameter OTHER of model m is missing", parameters.refuse("OTHER", "is odd"));
 }

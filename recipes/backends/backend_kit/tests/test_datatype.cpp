@@ -29,14 +29,14 @@ TEST(every_type_has_name_size_and_configuration_name) {
     }
 }
 
-TEST(what_is_no_type_is_told) {
+TEST(unknown_types_are_reported) {
     CHECK_EQUAL(datatype_name(static_cast<DataType>(14 + 1)), "INVALID");
     CHECK_EQUAL(datatype_size(TRITONSERVER_TYPE_INVALID), 0U);
-    CHECK_INVALID("'FP32' is no data type", datatype_of_config("FP32"));
-    CHECK_INVALID("'TYPE_INVALID' is no data type", datatype_of_config("TYPE_INVALID"));
+    CHECK_INVALID("'FP32' is not a data type", datatype_of_config("FP32"));
+    CHECK_INVALID("'TYPE_INVALID' is not a data type", datatype_of_config("TYPE_INVALID"));
 }
 
-TEST(sizes_of_shapes) {
+TEST(sizes_follow_from_shapes) {
     CHECK_EQUAL(element_count({}), 1U);
     CHECK_EQUAL(element_count(std::vector<std::int64_t>{2, 3, 4}), 24U);
     CHECK_EQUAL(element_count(std::vector<std::int64_t>{2, 0, 4}), 0U);

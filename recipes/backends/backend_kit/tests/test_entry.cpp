@@ -1,10 +1,10 @@
-// Loading and unloading: what the server's functions get to know, and that nothing is left behind.
+// Loading and unloading: what the server passes reaches the backend, and nothing is left behind.
 #include "testing.hpp"
 #include "world.hpp"
 
 using namespace testing;
 
-TEST(a_backend_learns_all_about_itself) {
+TEST(a_backend_gets_its_names_and_settings) {
     World world(config_text(8, {"x FP32 -1"}, {"y FP32 -1"}));
     world.instance.kind = TRITONSERVER_INSTANCEGROUPKIND_MODEL;
     world.instance.device_id = 2;
@@ -35,7 +35,7 @@ TEST(a_backend_learns_all_about_itself) {
     CHECK_EQUAL(fake::server.messages, 0);
 }
 
-TEST(instances_of_a_gpu_are_refused_with_what_to_do) {
+TEST(gpu_instances_are_refused_with_a_hint) {
     World world;
     behaviour.on_instance = [](const InstanceInfo& info) { info.refuse_gpu("wait"); };
     world.instance.kind = TRITONSERVER_INSTANCEGROUPKIND_GPU;
@@ -49,12 +49,12 @@ TEST(an_old_server_is_refused) {
     World world;
     fake::server.minor = 18;
     CHECK_ERROR(TRITONSERVER_ERROR_UNSUPPORTED,
-                "the backend API of this server is 1.18, needed is 1.19 or a later one of the same major version",
+                "the backend API of this server is 1.18, but this backend needs 1.19 or a later 1.x",
                 world.load());
     fake::server.major = 2;
     fake::server.minor = 30;
     CHECK_ERROR(TRITONSERVER_ERROR_UNSUPPORTED,
-                "the backend API of this server is 2.30, needed is 1.19 or a later one of the same major version",
+                "the backend API of this server is 2.30, but this backend needs 1.19 or a later 1.x",
                 world.load());
     fake::server.major = 1;
     world.load();
@@ -86,7 +86,7 @@ TEST(a_complete_configuration_is_not_set) {
     CHECK_EQUAL(world.model.set_config, "");
 }
 
-TEST(refusals_are_the_errors_of_loading) {
+TEST(refusals_are_load_errors) {
     World world(config_text(8, {"x FP32 -1"}, {}, R"(,"batch_input":[{}])"));
     CHECK_ERROR(TRITONSERVER_ERROR_UNSUPPORTED, "model m has batch_input, which this backend does not support",
                 world.load());

@@ -1,4 +1,4 @@
-// Groups, reruns, cancellation, statistics: what becomes of requests as a whole.
+// Groups, reruns, cancellation and statistics of requests.
 #include "testing.hpp"
 #include "world.hpp"
 
@@ -6,10 +6,10 @@ using namespace testing;
 
 namespace {
 
-// Runs that see a request whose first number is below 0 throw.
+// A run with a request whose first number is below 0 throws.
 void poisoned(Batch& batch) {
     const Tensor x = batch.gather("x");
-    echo(batch);  // the responses have outputs already when it throws
+    echo(batch);  // so that the responses already have outputs when it throws
     for (std::size_t index = 0; index < x.size / 4; ++index) {
         float value = 0;
         std::memcpy(&value, x.data + 4 * index, 4);
@@ -40,7 +40,7 @@ TEST(requests_of_equal_shapes_run_together) {
     CHECK(floats_of(requests[4].outputs.at(0)) == two);
 }
 
-TEST(no_batch_is_larger_than_the_most) {
+TEST(no_batch_exceeds_the_maximum) {
     World world(config_text(4, {"x FP32 1"}, {"y FP32 1"}));
     const std::vector<float> data{1, 2, 3, 4};
     std::vector<TRITONBACKEND_Request> requests;
@@ -108,7 +108,7 @@ TEST(a_request_that_the_backend_failed_is_not_run_again) {
     CHECK(requests[2].success);
 }
 
-TEST(what_is_computed_again_goes_where_it_went_before) {
+TEST(rerun_outputs_go_to_the_same_memory) {
     World world;
     const std::vector<float> data{1, 2};
     const std::vector<float> wrong{7, 7, 7, 7};
@@ -131,7 +131,7 @@ TEST(what_is_computed_again_goes_where_it_went_before) {
     }
 }
 
-TEST(what_is_computed_again_in_another_size_or_not_at_all_is_an_error) {
+TEST(rerun_outputs_must_exist_and_keep_their_size) {
     World world(config_text(8, {"x FP32 -1"}, {"y FP32 -1", "s STRING 1"}));
     const std::vector<float> data{1, 2};
     const auto message = [&](const std::function<void(Batch&)>& second) {
@@ -209,7 +209,7 @@ TEST(a_request_cancelled_while_it_waits_is_not_run) {
     CHECK(requests[2].code == TRITONSERVER_ERROR_CANCELLED);
 }
 
-TEST(a_long_run_can_ask_whether_it_is_still_wanted) {
+TEST(a_long_run_can_check_for_cancellation) {
     World world;
     const std::vector<float> data{1};
     std::vector<TRITONBACKEND_Request> requests{floats(data, 1)};
@@ -252,7 +252,7 @@ TEST(statistics_have_four_stamps_in_order) {
     CHECK_EQUAL(world.instance.batches[0].exec_end, requests[0].exec_end);
 }
 
-TEST(stamps_that_the_backend_does_not_take_are_those_of_its_run) {
+TEST(missing_stamps_are_those_of_the_run) {
     World world;
     const std::vector<float> data{1};
     std::vector<TRITONBACKEND_Request> requests{floats(data, 1)};
@@ -267,7 +267,7 @@ TEST(stamps_that_the_backend_does_not_take_are_those_of_its_run) {
     CHECK_EQUAL(requests[0].compute_end, requests[0].exec_end);
 }
 
-TEST(a_failed_batch_is_no_batch_of_the_statistics) {
+TEST(a_failed_batch_is_not_in_the_statistics) {
     World world;
     const std::vector<float> data{1};
     std::vector<TRITONBACKEND_Request> requests{floats(data, 1)};
@@ -278,7 +278,7 @@ TEST(a_failed_batch_is_no_batch_of_the_statistics) {
     CHECK_EQUAL(requests[0].reported, 1);
 }
 
-TEST(requests_are_triton_s_own_when_one_gets_no_response) {
+TEST(triton_keeps_all_requests_if_one_gets_no_response) {
     World world;
     const std::vector<float> data{1};
     std::vector<TRITONBACKEND_Request> requests{floats(data, 1), floats(data, 1)};

@@ -1,5 +1,5 @@
-// Every path again and again, each time with another call of the server failing, or another allocation: each request
-// is answered and released exactly once, or is still the server's, and nothing is left behind (which World checks).
+// Every path again and again, each time with a different failing server call or allocation: each request is answered
+// and released exactly once, or still belongs to the server, and nothing is left behind (which World checks).
 #include <cstdlib>
 #include <new>
 
@@ -8,13 +8,13 @@
 
 namespace {
 
-// Allocations of the backend until one fails; below 0 none does.
+// Allocations of the backend until one fails; none fails if negative.
 long allocations_left = -1;
 long allocations_failed = 0;
 
 }  // namespace
 
-// Not inlined: the compiler would take malloc and delete in one function for a mismatch.
+// Not inlined: the compiler would report malloc and delete in one function as a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t size) {
     if (!fake::inside && allocations_left >= 0 && allocations_left-- == 0) {
         ++allocations_failed;
@@ -38,11 +38,11 @@ namespace {
 const std::vector<float> one{1, 2};
 const std::vector<float> bad{-1, 2};
 const std::vector<float> wide{1, 2, 3};
-const std::vector<std::byte> text(5);  // an element with no bytes, and a byte too much
+const std::vector<std::byte> text(5);  // an element with no bytes, and one extra byte
 
 std::vector<TRITONBACKEND_Request> good_requests() { return {floats(one, 1)}; }
 
-// Two groups, a poisoned request, a cancelled one, wrong ones, one that wants a part of the outputs.
+// Two groups, a poisoned request, a cancelled one, wrong ones, one that wants only some outputs.
 std::vector<TRITONBACKEND_Request> mixed_requests() {
     std::vector<TRITONBACKEND_Request> requests{floats(one, 1),  floats(wide, 1), floats(bad, 1), floats(one, 2),
                                                 floats(wide, 1), floats(one, 1),  floats(one, 1), floats(one, 1)};
@@ -85,7 +85,7 @@ void check_requests(const std::vector<TRITONBACKEND_Request>& requests, bool acc
 
 using MakeRequests = std::vector<TRITONBACKEND_Request> (*)();
 
-// Lets each call of one execution fail in turn; returns how many there are.
+// Makes each call of one execution fail in turn; returns how many there are.
 long fail_each_call(MakeRequests make) {
     for (long index = 0;; ++index) {
         World world(config());
@@ -181,7 +181,7 @@ TEST(any_allocation_may_fail_while_a_model_is_loaded) {
             world.load();
         } catch (const Error& error) {
             CHECK_EQUAL(static_cast<int>(error.code()), static_cast<int>(TRITONSERVER_ERROR_UNAVAILABLE));
-        } catch (const std::bad_alloc&) {  // of the test itself, that makes an exception of the returned error
+        } catch (const std::bad_alloc&) {  // of the test itself, converting the returned error
         }
         allocations_left = -1;
         world.close();

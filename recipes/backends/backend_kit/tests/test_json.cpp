@@ -9,7 +9,7 @@ std::string rewritten(std::string_view text) { return Json::parse(text).text(); 
 
 }  // namespace
 
-TEST(documents_come_back_as_they_were) {
+TEST(documents_survive_a_round_trip) {
     for (const char* text : {"null", "true", "false", "0", "-0", "-12.50e+03", "1E5", R"("")", "[]", "{}",
                              R"({"b":1,"a":[null,{"c":"\u001f\"\\x"}],"":[]})", R"("\u0000")"}) {
         CHECK_EQUAL(rewritten(text), text);
@@ -24,7 +24,7 @@ TEST(escapes_become_utf8) {
                 "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
 }
 
-TEST(faults_are_told_with_their_place) {
+TEST(errors_have_a_position) {
     CHECK_INVALID("JSON at byte 0: a value is expected", Json::parse(""));
     CHECK_INVALID("JSON at byte 1: a value is expected", Json::parse("["));
     CHECK_INVALID("JSON at byte 3: a value is expected", Json::parse("[1,]"));
@@ -38,7 +38,7 @@ TEST(faults_are_told_with_their_place) {
     CHECK_INVALID("JSON at byte 2: text after the end of the document", Json::parse("1 2"));
     CHECK_INVALID("JSON at byte 0: a value is expected", Json::parse("nul"));
     CHECK_INVALID("JSON at byte 0: a value is expected", Json::parse("+1"));
-    CHECK_INVALID("JSON at byte 1: a number starts with a needless 0", Json::parse("01"));
+    CHECK_INVALID("JSON at byte 1: a number has a leading zero", Json::parse("01"));
     CHECK_INVALID("JSON at byte 1: a digit is expected", Json::parse("-"));
     CHECK_INVALID("JSON at byte 2: a digit is expected", Json::parse("1."));
     CHECK_INVALID("JSON at byte 2: a digit is expected", Json::parse("1e"));
@@ -56,7 +56,7 @@ TEST(bad_strings_are_refused) {
     CHECK_INVALID("JSON at byte 13: half of a surrogate pair", Json::parse("\"\\ud83d\\u0041\""));
     for (const char* bytes : {"\x80", "\xC0\x80", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80",
                               "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xE2\x82"}) {
-        CHECK_INVALID("JSON at byte 1: bytes that are no UTF-8",
+        CHECK_INVALID("JSON at byte 1: bytes that are not UTF-8",
                       Json::parse(std::string(1, '"').append(bytes).append(1, '"')));
     }
 }
@@ -73,10 +73,11 @@ TEST(members_are_set_in_their_place) {
     document.set("c", Json(std::string("x")));
     CHECK_EQUAL(document.text(), R"({"a":-7,"b":2,"c":"x"})");
     Json number(std::int64_t{1});
-    CHECK_ERROR(TRITONSERVER_ERROR_INTERNAL, "a member 'a' is set in what is no JSON object", number.set("a", Json()));
+    CHECK_ERROR(TRITONSERVER_ERROR_INTERNAL, "a member 'a' is set in a value that is not an object",
+                number.set("a", Json()));
 }
 
-TEST(views_tell_the_path) {
+TEST(views_know_their_path) {
     const Json document = Json::parse(R"({"a":[{"b":"x"},3.5,"12","99999999999999999999",true,null],"n":null})");
     const JsonView root(document, "config");
     const std::vector<JsonView> items = root.find("a")->items();
@@ -89,18 +90,18 @@ TEST(views_tell_the_path) {
     CHECK_EQUAL(items[0].string_or("c", "y"), "y");
     CHECK_EQUAL(items[0].integer_or("c", 4), 4);
     CHECK_EQUAL(items[0].boolean_or("c", true), true);
-    CHECK_INVALID("config.a[0].b is no whole number of 64 bits", items[0].integer_or("b", 4));
-    CHECK_INVALID("config.a[1] is no whole number of 64 bits", items[1].integer());
-    CHECK_INVALID("config.a[3] is no whole number of 64 bits", items[3].integer());
-    CHECK_INVALID("config.a[1] is no string", items[1].string());
+    CHECK_INVALID("config.a[0].b is not a 64-bit integer", items[0].integer_or("b", 4));
+    CHECK_INVALID("config.a[1] is not a 64-bit integer", items[1].integer());
+    CHECK_INVALID("config.a[3] is not a 64-bit integer", items[3].integer());
+    CHECK_INVALID("config.a[1] is not a string", items[1].string());
     CHECK_INVALID("config.a[1] is neither true nor false", items[1].boolean());
-    CHECK_INVALID("config.a[1] is no object", items[1].find("b"));
-    CHECK_INVALID("config.a[1] is no object", items[1].members());
-    CHECK_INVALID("config is no array", root.items());
+    CHECK_INVALID("config.a[1] is not an object", items[1].find("b"));
+    CHECK_INVALID("config.a[1] is not an object", items[1].members());
+    CHECK_INVALID("config is not an array", root.items());
     CHECK_EQUAL(root.members().size(), 2U);
 }
 
-TEST(mutated_documents_are_refused_or_come_back_the_same) {
+TEST(mutated_documents_are_refused_or_survive_a_round_trip) {
     const std::string seed =
         R"({"name":"m\u00e9","dims":[-1,3,1.5e3],"flag":true,"none":null,"deep":[[{"a":"\ud83d\ude00"}]]})";
     testing::Random random(3);

@@ -7,7 +7,7 @@
 
 using namespace testing;
 
-TEST(messages_carry_level_and_file) {
+TEST(messages_have_level_and_file) {
     const World world;
     log_info("one");
     log_warning("two");
@@ -18,7 +18,7 @@ TEST(messages_carry_level_and_file) {
     CHECK_EQUAL(fake::server.calls, 3);
 }
 
-TEST(parameters_without_effect_are_warned_of) {
+TEST(parameters_without_effect_cause_a_warning) {
     const World world;
     const ModelConfig config = ModelConfig::parse(
         R"({"name":"m","parameters":{"DEVICE":{},"device":{},"session.any":{},"session":{},"other":{}}})");
@@ -30,7 +30,7 @@ TEST(parameters_without_effect_are_warned_of) {
     CHECK(fake::server.log == (std::vector<std::string>{warning("device"), warning("other"), warning("session")}));
 }
 
-TEST(a_log_that_fails_harms_nobody) {
+TEST(a_failing_log_is_ignored) {
     const World world;
     fake::server.fail_at = 0;
     log_error("lost");
@@ -38,7 +38,7 @@ TEST(a_log_that_fails_harms_nobody) {
     CHECK_EQUAL(fake::server.errors, 0);
 }
 
-TEST(errors_that_nobody_takes_are_logged_and_deleted) {
+TEST(unreturned_errors_are_logged_and_deleted) {
     const World world;
     log_if_error(nullptr, "do nothing");
     log_if_error(internal_error(std::string(3000, 'x')).to_triton(), "do it");

@@ -1,4 +1,4 @@
-// A runner of tests: TEST defines one, CHECK and its kin end it at the first thing that is not so.
+// A test runner: TEST defines a test, CHECK and the other macros end it at the first failure.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ void check_equal(const Left& left, const Right& right, const char* text, const c
     }
 }
 
-// The message of the Error that the function throws; fails the test when it throws none or one of another code.
+// The message of the Error that the function throws; fails the test if it throws none or one with another code.
 std::string error_of(TRITONSERVER_Error_Code code, const std::function<void()>& function, const char* file, int line);
 
 // Reproducible numbers for tests that try many inputs (xorshift64).

@@ -14,7 +14,7 @@ namespace testing {
 
 using namespace backend_kit;
 
-// What the backend of the tests does; the empty ones do nothing.
+// Behaviour of the backend under test; empty functions do nothing.
 struct Behaviour {
     std::function<void(const BackendInfo&)> on_backend;
     std::function<void(const ModelInfo&)> on_model;
@@ -27,14 +27,14 @@ struct Behaviour {
 
 extern Behaviour behaviour;
 
-// A configuration with inputs and outputs in short: "x FP32 -1,3" and, for optional ones, "x FP32 -1,3 optional".
+// A configuration from inputs and outputs in short form: "x FP32 -1,3", or "x FP32 -1,3 optional".
 std::string config_text(int max_batch_size, const std::vector<std::string>& inputs,
                         const std::vector<std::string>& outputs, const std::string& more = "");
 
 // Throws the error that a function of the backend returned.
 void check_call(TRITONSERVER_Error* error);
 
-// Backend, one model, one instance. Afterwards everything must be gone, which the destructor checks by ending the
+// Backend, one model, one instance. The destructor checks that everything is gone afterwards, and otherwise ends the
 // program.
 class World {
 public:
@@ -43,7 +43,7 @@ public:
     World(const World&) = delete;
     World& operator=(const World&) = delete;
 
-    // Loads what is not loaded yet. Throws the Error of the first function that fails; close() cleans up behind it.
+    // Loads everything not loaded yet. Throws the Error of the first function that fails; close() cleans up after it.
     void load();
     void close();
 
@@ -65,7 +65,7 @@ TRITONBACKEND_Input input_of(const std::string& name, DataType datatype, std::ve
     return {name, datatype, std::move(shape), {{data.data(), data.size() * sizeof(Element), TRITONSERVER_MEMORY_CPU}}};
 }
 
-// A request with the input x of shape [rows, columns], which has to outlive it.
+// A request with the input x of shape [rows, columns]; x must outlive it.
 TRITONBACKEND_Request floats(const std::vector<float>& data, std::int64_t rows);
 
 std::vector<float> floats_of(const TRITONBACKEND_Output& output);

@@ -1,5 +1,5 @@
-// ONNX Runtime's C API, as far as it is used: a table of functions whose order is part of its ABI (it only ever grows at
-// its end; documented as struct OrtApi). tests/test_api.py proves each position in released libraries.
+// The used part of ONNX Runtime's C API: a table of functions whose order is part of its ABI (it only ever grows at its
+// end; documented as struct OrtApi). tests/test_api.py proves each position in released libraries.
 #pragma once
 
 #include <cstddef>
@@ -74,13 +74,13 @@ enum ONNXTensorElementDataType : int {
 using OrtLoggingFunction = void(void* param, OrtLoggingLevel severity, const char* category, const char* logid,
                                 const char* code_location, const char* message);
 
-// What OrtGetApiBase() returns.
+// The result of OrtGetApiBase().
 struct OrtApiBase {
     const void* (*GetApi)(std::uint32_t version) noexcept;
     const char* (*GetVersionString)() noexcept;
 };
 
-// The version of the table that is asked for: that of ONNX Runtime 1.20, the oldest that the tests run with.
+// The requested version of the table: that of ONNX Runtime 1.20, the oldest that the tests run with.
 constexpr std::uint32_t api_version = 20;
 // The first version whose table has the entries of ONNX_BACKEND_LATER_API.
 constexpr std::uint32_t later_api_version = 24;
@@ -184,7 +184,7 @@ struct Api {
     ONNX_BACKEND_LATER_API(ONNX_BACKEND_MEMBER)  // null in an older library
 #undef ONNX_BACKEND_MEMBER
 
-    // Takes the functions out of a library's tables. `later` is the table of later_api_version, null if it has none.
+    // Reads the functions from a library's tables. `later` is the table of later_api_version, null if it has none.
     Api(const void* table, const void* later) {
 #define ONNX_BACKEND_ENTRY(position, name, ...)                                                                        \
     name = reinterpret_cast<name##Function*>(static_cast<void* const*>(entries)[position]);

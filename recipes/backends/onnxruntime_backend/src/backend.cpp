@@ -22,7 +22,7 @@ using backend_kit::ModelInfo;
 
 constexpr const char* default_file = "model.onnx";
 
-// The file of a model: a file, or model.onnx in a folder that has its external data too.
+// The file of a model: a file, or model.onnx in a folder that also has its external data.
 std::string model_file(const ModelInfo& info) {
     const std::string& name = info.config.default_model_filename;
     const fs::path path = fs::path(info.folder) / (name.empty() ? default_file : name);
@@ -45,8 +45,9 @@ SessionSource session_source(const ModelInfo& info, const backend_kit::BackendIn
     const ModelConfig& config = info.config;
     const std::string label = "model " + info.name;
     if (!config.gpu_accelerators.empty()) {
-        throw backend_kit::unsupported(label + ": there are no GPU accelerators, '" + config.gpu_accelerators[0].name +
-                                       "' neither; write execution providers to cpu_execution_accelerator");
+        throw backend_kit::unsupported(label + ": '" + config.gpu_accelerators[0].name +
+                                       "' is a GPU accelerator, which is not supported; configure execution providers "
+                                       "in cpu_execution_accelerator");
     }
     SessionSource source{model_file(info), label, read_settings(config, backend), {}, config.cpu_accelerators};
     for (const std::string& name : config.op_libraries) {
@@ -79,7 +80,7 @@ public:
     }
 
 private:
-    // The session of a new instance: the one for all, or the first time the one that the model was read with.
+    // The session of a new instance: the shared one, or, the first time, the one that the model was read with.
     std::shared_ptr<Session> session() {
         const std::lock_guard lock(mutex_);
         if (source_.settings.share_session) return next_;

@@ -16,10 +16,11 @@ std::vector<TensorConfig> described(const std::vector<Port>& ports, const char* 
     for (const Port& port : ports) {
         const std::string name = std::string(kind) + " '" + port.name + "' of the model ";
         if (!port.obstacle.empty()) {
-            throw backend_kit::unsupported(name + port.obstacle + ", which Triton cannot carry");
+            throw backend_kit::unsupported(name + port.obstacle + ", which Triton does not support");
         }
         if (!port.has_rank && !port.may_be_scalar) {
-            throw backend_kit::invalid_argument(name + "does not tell its shape; write inputs and outputs to config.pbtxt");
+            throw backend_kit::invalid_argument(name +
+                                                "does not declare its shape; write inputs and outputs in config.pbtxt");
         }
         if (batched && !open_first(port)) {
             throw backend_kit::invalid_argument(name + "has no open first dimension, which max_batch_size needs");

@@ -15,7 +15,7 @@ using backend_kit::Batch;
 using backend_kit::Error;
 using backend_kit::TensorConfig;
 
-// A tensor of strings; the library keeps them in objects of its own.
+// A tensor of strings; the library keeps them in its own objects.
 Value string_tensor(const Environment& environment, const std::vector<std::string_view>& texts, const Dims& shape) {
     auto value = create<Value>(api().CreateTensorAsOrtValue, environment.allocator(), shape.data(), shape.size(),
                                ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING);
@@ -45,9 +45,9 @@ const void* data_of(OrtValue* value) {
 // An output of a run.
 struct Bound {
     std::size_t index = 0;            // in the configuration
-    std::optional<Dims> declared{};   // the shape that the model declares, where it follows from the inputs
-    void* target = nullptr;           // its place in the response, where that shape is believed
-    bool placed = false;              // whether the library writes there itself
+    std::optional<Dims> declared{};   // the shape that the model declares, if it follows from the inputs
+    void* target = nullptr;           // its place in the response, if that shape is trusted
+    bool placed = false;              // true if the library itself writes there
 };
 
 }  // namespace
@@ -69,7 +69,7 @@ public:
     Execution(const Execution&) = delete;
     Execution& operator=(const Execution&) = delete;
 
-    // `in_place` lets outputs be computed in the response.
+    // With `in_place`, outputs may be computed in the response.
     void run(bool in_place) {
         bind_inputs();
         in_place = bind_outputs(in_place);
@@ -100,8 +100,8 @@ private:
         }
     }
 
-    // Binds the outputs that are wanted: to the response's memory where their shape is known and `in_place` allows it,
-    // else to memory that the library makes. Returns whether any has a place in the response.
+    // Binds the requested outputs: to the response's memory if their shape is known and `in_place` allows it, otherwise
+    // to memory that the library allocates. Returns whether any has a place in the response.
     bool bind_outputs(bool in_place) {
         api().ClearBoundOutputs(binding_);
         bound_.clear();
@@ -136,7 +136,7 @@ private:
         bound.placed = true;
     }
 
-    // Whether the configuration and the batch allow an output this shape.
+    // Returns whether the configuration and the batch allow an output this shape.
     bool fits(const TensorConfig& tensor, const Dims& shape) const {
         Dims expected = tensor.model_dims();
         if (config_.batching()) expected.insert(expected.begin(), batch_.size());
@@ -145,7 +145,7 @@ private:
         });
     }
 
-    // Runs the model and takes over what has no place yet.
+    // Runs the model and copies the outputs that have no place yet.
     void compute() {
         instance_.compute(batch_, binding_);
         if (!std::ranges::all_of(bound_, &Bound::placed)) take_results();
@@ -161,7 +161,7 @@ private:
         for (std::size_t number = 0; number < count; ++number) compare(bound_[number], results_[number].get());
     }
 
-    // Learns from a result whether the shape that the model declares is to be believed.
+    // Learns from a result whether the model's declared shape can be trusted.
     void compare(const Bound& bound, const OrtValue* value) {
         if (!bound.declared || bound.placed) return;
         std::atomic<Declared>& state = shared_.declared[bound.index];
@@ -181,8 +181,8 @@ private:
         lie_ = fits(config_.outputs[bound.index], given) ? text + "; send the request again, it will be served" : text;
     }
 
-    // Looks for the reason as OnnxInstance::run() does. The response cannot take an output of another shape any more,
-    // since it has memory of the wrong size.
+    // Finds the reason as OnnxInstance::run() does. The response cannot take an output of another shape any more,
+    // since its memory has the wrong size.
     void compute_again() {
         const std::vector<Bound> before = std::exchange(bound_, {});
         bind_outputs(false);
@@ -239,7 +239,7 @@ private:
     const Inputs& inputs_;
     std::vector<Bound> bound_;
     std::vector<Value> results_;  // one for each of bound_
-    std::string lie_;             // of the model, about an output that has a place in the response
+    std::string lie_;             // a wrong declaration of the model, for an output that has a place in the response
 };
 
 OnnxInstance::OnnxInstance(Shared& shared, std::shared_ptr<Session> session, const Settings& settings)
@@ -248,7 +248,7 @@ OnnxInstance::OnnxInstance(Shared& shared, std::shared_ptr<Session> session, con
       run_options_(create<RunOptions>(api().CreateRunOptions)),
       binding_(create<IoBinding>(api().CreateIoBinding, session_->get())),
       kept_(shared.environment, shared.config, shared.plan, session_->get()) {
-    // What goes wrong in a run is told to the client, so the log need not have it too.
+    // The client gets the error of a run, so the log need not have it too.
     check(api().RunOptionsSetRunLogSeverityLevel(run_options_.get(), ORT_LOGGING_LEVEL_FATAL));
     if (settings.arena_shrinkage) {
         check(api().AddRunConfigEntry(run_options_.get(), "memory.enable_memory_arena_shrinkage",
@@ -260,8 +260,8 @@ void OnnxInstance::run(Batch& batch) {
     const Inputs inputs = gather(batch);
     const bool kept = keeps(batch) && kept_.take(inputs);
     if (kept && run_kept(batch)) return;
-    // What went wrong may come of an output with another shape than the model declares: a run without any output bound
-    // shows it, and serves the requests.
+    // The cause may be an output with another shape than the model declares: a run without any output bound shows it,
+    // and answers the requests.
     Execution(*this, batch, inputs).run(!kept);
 }
 
@@ -277,8 +277,8 @@ Inputs OnnxInstance::gather(Batch& batch) const {
     return inputs;
 }
 
-// Whether the kept binding may serve the batch, if its tensors are small. A provider with memory of its own would copy
-// inputs when they are bound, not when it runs.
+// Returns whether the kept binding may run the batch, if its tensors are small. A provider with its own memory would
+// copy inputs when they are bound, not when it runs.
 bool OnnxInstance::keeps(const Batch& batch) const {
     if (session_->accelerated()) return false;
     for (std::size_t index = 0; index < shared_.declared.size(); ++index) {
@@ -288,7 +288,7 @@ bool OnnxInstance::keeps(const Batch& batch) const {
     return true;
 }
 
-// Runs with the inputs that the kept binding has taken. False if that fails.
+// Runs with the inputs in the kept binding. Returns false if that fails.
 bool OnnxInstance::run_kept(Batch& batch) {
     batch.begin_compute();
     try {

@@ -1,4 +1,4 @@
-// One instance: it brings batches to a session and the results back.
+// One instance: it passes batches to a session and returns the results.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@
 
 namespace onnx_backend {
 
-// What the runs so far tell of the shape that a model declares for an output.
+// Result of comparing an output's shape with the declared one in all runs so far.
 enum class Declared { untried, true_so_far, untrue };
 
-// What all instances of a model share.
+// State shared by all instances of a model.
 struct Shared {
     const Environment& environment;
     CancelWatch& watch;

@@ -55,7 +55,7 @@ bool KeptBinding::bind(const std::vector<Dims>& shapes) {
     return true;
 }
 
-// Whether all outputs are known to be of numbers and small.
+// Returns whether all outputs are known to be small tensors of numbers.
 bool KeptBinding::find_output_shapes(const std::vector<Dims>& inputs) {
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
         const DataType datatype = config_.outputs[i].datatype;

@@ -1,5 +1,5 @@
-// A binding that stays between runs: for small tensors it costs more to make and bind them for each request than to copy
-// their bytes to where a bound tensor lies already.
+// A binding that is kept between runs: for small tensors it costs more to create and bind them for each request than to
+// copy their bytes to a tensor that is already bound.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +13,26 @@
 
 namespace onnx_backend {
 
-// What a batch brings, by place in the configuration.
+// The inputs of a batch, by place in the configuration.
 struct Inputs {
-    std::vector<std::optional<backend_kit::Tensor>> tensors;  // nothing for an input that the requests leave out
+    std::vector<std::optional<backend_kit::Tensor>> tensors;  // nothing for an input that the requests omit
     std::vector<Dims> shapes;                                 // as the model has them
 };
 
-// Tensors of numbers at places of its own, bound to a session for all runs with inputs of the same shapes.
+// Tensors of numbers in its own memory, bound to a session for all runs with inputs of the same shapes.
 class KeptBinding {
 public:
-    // Bytes of the largest tensor that is kept.
+    // Size in bytes of the largest tensor that is kept.
     static constexpr std::size_t most = 4096;
 
-    // `config` and `plan` outlive it. The session computes in the memory of the CPU.
+    // `config` and `plan` outlive it. The session computes in CPU memory.
     KeptBinding(const Environment& environment, const backend_kit::ModelConfig& config, const Plan& plan,
                 OrtSession* session);
 
     OrtIoBinding* get() const noexcept { return binding_.get(); }
 
-    // Copies the inputs to their places. False if this binding is not for them: one is left out, has texts, or is too
-    // large, or an output may be.
+    // Copies the inputs to their places. Returns false if this binding cannot be used: an input is missing, has
+    // strings, or is too large, or an output may be too large.
     bool take(const Inputs& inputs);
     // Copies the outputs to the responses.
     void give(backend_kit::Batch& batch) const;

@@ -25,7 +25,7 @@ namespace {
 
 using Version = std::vector<unsigned long long>;
 
-// The numbers of "1.30.0", up to the first part that is no number.
+// The numbers of "1.30.0", up to the first part that is not a number.
 Version version_of(std::string_view text) {
     Version version;
     const char* at = text.data();
@@ -59,11 +59,11 @@ void expand(std::vector<std::string>& rpaths, std::string_view token, const std:
     }
 }
 
-// The file of the library that this code is in, as the loader knows it.
+// The file of the library that contains this code, as the loader knows it.
 Dl_info self() {
     Dl_info info{};
     if (dladdr(reinterpret_cast<const void*>(&open_library), &info) == 0 || info.dli_fname == nullptr) {
-        throw backend_kit::internal_error("the loader does not tell where the backend is");
+        throw backend_kit::internal_error("the loader does not know where the backend is");
     }
     return info;
 }
@@ -103,7 +103,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
     return parts;
 }
 
-// Only what the library itself says: LD_LIBRARY_PATH and the system's folders are not the package's choice.
+// Only the library's own rpaths: LD_LIBRARY_PATH and the system's folders are not the package's choice.
 std::vector<std::string> own_rpaths() {
     Dl_info info = self();
     link_map* map = nullptr;
@@ -129,8 +129,8 @@ std::string loader_error() {
     return text != nullptr ? text : "the loader gives no reason";
 }
 
-// Loads a file if it is an ONNX Runtime that will do; else says why not. One that will not do stays in memory: it has
-// run code of its own by then, and may not expect to be removed.
+// Loads a file if it is a usable ONNX Runtime; otherwise gives the reason. An unusable one stays in memory: it has
+// already run code of its own, and may not expect to be unloaded.
 bool try_file(const std::string& path, Library& library, std::string& reason) {
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
@@ -140,14 +140,14 @@ bool try_file(const std::string& path, Library& library, std::string& reason) {
     using Entry = const OrtApiBase*() noexcept;
     const auto entry = reinterpret_cast<Entry*>(dlsym(handle, "OrtGetApiBase"));
     if (entry == nullptr) {
-        reason = "is no ONNX Runtime: " + loader_error();
+        reason = "is not ONNX Runtime: " + loader_error();
         return false;
     }
     const OrtApiBase* const base = entry();
     const std::string version = base->GetVersionString();
-    // Asked for an API that it lacks, an ONNX Runtime writes to standard error; so the version is asked first.
+    // If asked for an API that it lacks, ONNX Runtime writes to standard error; so the version is checked first.
     if (version_of(version) < Version{1, api_version} || base->GetApi(api_version) == nullptr) {
-        reason = "ONNX Runtime " + version + " has not the version " + std::to_string(api_version) + " of the API";
+        reason = "ONNX Runtime " + version + " does not have version " + std::to_string(api_version) + " of the API";
         return false;
     }
     library.path = path;
@@ -158,7 +158,7 @@ bool try_file(const std::string& path, Library& library, std::string& reason) {
 
 class Search {
 public:
-    // Whether the folder has a usable library.
+    // Returns whether the folder has a usable library.
     bool look_in(const std::string& folder) {
         std::string reason;
         const std::vector<std::string> names = library_names(folder, naming, reason);
@@ -191,7 +191,7 @@ private:
         if (stat(path.c_str(), &status) != 0) {
             reason = std::strerror(errno);
         } else if (!S_ISREG(status.st_mode)) {
-            reason = "is no file";
+            reason = "is not a file";
         } else if (!tried_.emplace(status.st_dev, status.st_ino).second) {
             return false;
         } else if (try_file(path, library, reason)) {
@@ -215,11 +215,11 @@ Number number_at(std::span<const std::byte> bytes, std::size_t offset) {
 
 Library open_library() {
     // Its official builds keep a device id and a database, and send events to their maker, unless this is set before
-    // they start (Privacy.md in its packages). A server must not do that unasked; its owner may still say "0".
+    // they start (Privacy.md in its packages). A server must not do that unasked; its owner may still set "0".
     setenv("ORT_DISABLE_TELEMETRY", "1", 0);
     Search search;
     for (const std::string& folder : own_rpaths()) {
-        // One that stays relative would be looked up in whatever folder the server was started in.
+        // One that stays relative would be looked up in the working directory of the server.
         if (folder.starts_with('/') && search.look_in(folder)) return std::move(search.library);
     }
     throw search.failure();

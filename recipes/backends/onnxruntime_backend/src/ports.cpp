@@ -73,7 +73,7 @@ std::string obstacle_of(ONNXType type) {
         case ONNX_TYPE_OPTIONAL:
             return "is an optional";
         default:
-            return "is no tensor";
+            return "is not a tensor";
     }
 }
 
@@ -146,7 +146,9 @@ public:
         if (port == nullptr) {
             throw refusal(tensor.name, "the model has none of that name; it has " + names_of(ports));
         }
-        if (!port->obstacle.empty()) throw refusal(tensor.name, port->obstacle + ", which Triton cannot carry", true);
+        if (!port->obstacle.empty()) {
+            throw refusal(tensor.name, port->obstacle + ", which Triton does not support", true);
+        }
         if (port->datatype != tensor.datatype) {
             throw refusal(tensor.name, "the configuration has type " +
                                            std::string(backend_kit::config_type_name(tensor.datatype)) +
@@ -156,7 +158,7 @@ public:
         return *port;
     }
 
-    // Dims [1] for a tensor without dimensions: a configuration cannot have none.
+    // Dims [1] for a tensor without dimensions: a configuration cannot have empty dims.
     bool stands_for_scalar(const TensorConfig& tensor, const Port& port) const {
         return port.may_be_scalar && !config_.batching() && tensor.model_dims() == std::vector<std::int64_t>{1};
     }
@@ -174,7 +176,7 @@ private:
         const bool fits = std::ranges::equal(dims, port.dims, [](std::int64_t configured, std::int64_t own) {
             return configured == own || configured == -1 || own == -1;
         });
-        // A fixed first dimension is no batch, unless all batches are of one row.
+        // A fixed first dimension is not a batch, unless all batches have one row.
         const bool batches = !config_.batching() || port.dims.empty() || port.dims[0] == -1 ||
                              (port.dims[0] == 1 && config_.max_batch_size == 1);
         if (!fits || !batches) {
@@ -188,7 +190,7 @@ private:
     const char* kind_;
 };
 
-// The input and its dimension that have the name of an open dimension.
+// The input and its dimension with the name of an open dimension.
 std::optional<DimSource> source_of(const std::string& dim_name, const std::vector<const Port*>& inputs,
                                    const ModelConfig& config) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -250,7 +252,8 @@ Plan make_plan(const ModelConfig& config, const Ports& ports) {
         const Port* own = with_default != nullptr ? with_default : find(ports.inputs, tensor.name);
         const Port& port = inputs.matched(tensor, ports.inputs, own);
         if (tensor.optional && with_default == nullptr) {
-            throw inputs.refusal(tensor.name, "the configuration has it as optional, the model has no value for it");
+            throw inputs.refusal(tensor.name,
+                                 "the configuration makes it optional, but the model has no default for it");
         }
         matched.push_back(&port);
         plan.inputs.push_back({port.element, inputs.stands_for_scalar(tensor, port)});
@@ -265,7 +268,7 @@ Plan make_plan(const ModelConfig& config, const Ports& ports) {
     for (const TensorConfig& tensor : config.outputs) {
         const Port& port = outputs.matched(tensor, ports.outputs, find(ports.outputs, tensor.name));
         const bool may_be_scalar = !config.batching() && !tensor.model_dims().empty();
-        // An output that is an input too has its place: the library does not write it anywhere else.
+        // An output that is also an input already has its place: the library does not write it anywhere else.
         const bool computed = find(ports.inputs, port.name) == nullptr && find(ports.defaults, port.name) == nullptr;
         plan.outputs.push_back(
             {port.element, may_be_scalar, computed ? shape_plan(port, matched, config) : std::nullopt});

@@ -13,13 +13,13 @@ namespace {
 constexpr std::string_view suffix = "ExecutionProvider";
 constexpr std::string_view cpu = "cpu";
 
-// Where the function that appends a provider knows it by another name than the list of providers has.
+// Providers whose name in the function that appends them differs from that in the list of providers.
 constexpr std::array<std::pair<std::string_view, const char*>, 2> other_names{{
     {"azure", "AZURE"},
     {"xnnpack", "XNNPACK"},
 }};
 
-// The options of providers for macOS, as their documentation lists them; for the words of an error only.
+// The options of providers for macOS, from their documentation; used only in error messages.
 constexpr std::array<std::pair<std::string_view, const char*>, 2> documented_options{{
     {"coreml",
      "ModelFormat, MLComputeUnits, RequireStaticInputShapes, EnableOnSubgraphs, ModelCacheDirectory, "

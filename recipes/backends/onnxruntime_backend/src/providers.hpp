@@ -1,4 +1,4 @@
-// Execution providers: what the library has, and how a configuration asks for one.
+// Execution providers: those of the library, and how a configuration asks for one.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace onnx_backend {
 
-// The library's name of the provider that a configuration calls `name`: coreml, CoreML and CoreMLExecutionProvider are
-// all CoreMLExecutionProvider. Nothing if the library lacks it.
+// The library's name of the provider that a configuration calls `name`: coreml, CoreML and CoreMLExecutionProvider all
+// become CoreMLExecutionProvider. Nothing if the library lacks it.
 std::optional<std::string> provider_of(std::string_view name, const std::vector<std::string>& available);
 
-// Adds the provider with its options to a session. Throws backend_kit::Error with what is available when the library
-// lacks it, or with ONNX Runtime's words when it refuses an option.
+// Adds the provider with its options to a session. Throws backend_kit::Error that lists the available ones if the
+// library lacks it, or with ONNX Runtime's message if it refuses an option.
 void add_provider(OrtSessionOptions* options, const backend_kit::Accelerator& accelerator,
                   const std::vector<std::string>& available);
 

@@ -9,7 +9,8 @@
 namespace onnx_backend {
 namespace {
 
-// Asked for a version of the API that it lacks, the library would write to standard error; so 1.<version> is compared.
+// If asked for a version of the API that it lacks, the library would write to standard error; so 1.<version> is
+// compared.
 bool has_api(const Library& library, std::uint32_t version) {
     const std::string_view text = library.version;
     const std::size_t point = text.find('.');
@@ -48,7 +49,7 @@ TRITONSERVER_Error_Code code_of(OrtErrorCode code) noexcept {
 
 thread_local Placement* listening = nullptr;
 
-// Reads "placed on [CPUExecutionProvider]. Number of nodes: 12" out of a message.
+// Parses "placed on [CPUExecutionProvider]. Number of nodes: 12" in a message.
 void hear(std::string_view message, Placement& placement) {
     constexpr std::string_view before = "placed on [";
     constexpr std::string_view between = "]. Number of nodes: ";

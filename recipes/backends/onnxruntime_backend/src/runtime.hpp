@@ -12,13 +12,13 @@
 
 namespace onnx_backend {
 
-// The functions of ONNX Runtime, which is found and loaded at the first call. Throws backend_kit::Error (unavailable).
+// The functions of ONNX Runtime, which is found and loaded by the first call. Throws backend_kit::Error (unavailable).
 const Api& api();
 
-// The library that they are from.
+// The library that provides them.
 const Library& library();
 
-// Throws what a function of ONNX Runtime returned, if it returned an error, as backend_kit::Error.
+// Throws the error that a function of ONNX Runtime returned, if any, as backend_kit::Error.
 void check(OrtStatus* status);
 
 template <auto Release>
@@ -43,7 +43,7 @@ using ThreadingOptions = Handle<OrtThreadingOptions, &Api::ReleaseThreadingOptio
 using TypeInfo = Handle<OrtTypeInfo, &Api::ReleaseTypeInfo>;
 using Value = Handle<OrtValue, &Api::ReleaseValue>;
 
-// What a function that hands over an object in its last argument makes: create<Value>(api().CreateTensor..., ...).
+// Returns the object that a function hands over in its last argument: create<Value>(api().CreateTensor..., ...).
 template <class Made, class Function, class... Arguments>
 Made create(Function* function, Arguments... arguments) {
     typename Made::pointer object = nullptr;
@@ -51,7 +51,7 @@ Made create(Function* function, Arguments... arguments) {
     return Made(object);
 }
 
-// One pool of threads for all sessions; 0 threads leave the number to ONNX Runtime.
+// One thread pool for all sessions; 0 threads let ONNX Runtime choose the number.
 struct ThreadPools {
     int intra_op = 0;
     int inter_op = 0;
@@ -69,7 +69,7 @@ public:
     const OrtMemoryInfo* cpu() const noexcept { return cpu_.get(); }
     OrtAllocator* allocator() const noexcept { return allocator_; }
     bool global_threads() const noexcept { return global_threads_; }
-    // The execution providers that the library has, such as "CoreMLExecutionProvider".
+    // The execution providers of the library, such as "CoreMLExecutionProvider".
     const std::vector<std::string>& providers() const noexcept { return providers_; }
 
 private:
@@ -80,12 +80,12 @@ private:
     std::vector<std::string> providers_;
 };
 
-// A tensor of numbers over memory of the CPU that stays with its owner, `size` bytes.
+// A tensor of numbers over `size` bytes of CPU memory, which the caller keeps.
 Value tensor_over(const Environment& environment, void* data, std::size_t size, const std::vector<std::int64_t>& shape,
                   ONNXTensorElementDataType element);
 
-// While it lives, takes down what ONNX Runtime says on this thread about the placement of nodes. It says so in messages
-// of level verbose only: there is no function for it before 1.24.
+// While it lives, collects ONNX Runtime's messages on this thread about the placement of nodes. They are of level
+// verbose: before 1.24 no function returns the placement.
 class PlacementListener {
 public:
     PlacementListener();

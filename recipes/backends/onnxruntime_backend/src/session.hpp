@@ -11,7 +11,7 @@
 
 namespace onnx_backend {
 
-// What a session is made from.
+// The source of a session.
 struct SessionSource {
     std::string path;                       // of the model
     std::string label;                      // for messages, such as "model m"
@@ -30,7 +30,7 @@ public:
 
     OrtSession* get() const noexcept { return handle_.get(); }
 
-    // Whether another execution provider than the CPU's has a part; it may have memory of its own.
+    // Returns whether a provider other than the CPU's takes part; it may have memory of its own.
     bool accelerated() const noexcept { return accelerated_; }
 
 private:

@@ -28,16 +28,16 @@ std::optional<int> threads(const Parameters& parameters, std::string_view name) 
     return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
 }
 
-// The library takes any text and then refuses it in each run, so it is looked at here: there is one arena, the CPU's.
+// The library accepts any text and then refuses it in each run, so it is checked here: the CPU's is the only arena.
 std::optional<std::string> arena_shrinkage(const Parameters& parameters, bool has_arena) {
     constexpr std::string_view name = "memory.enable_memory_arena_shrinkage";
     auto value = parameters.text(name);
-    if (value && !has_arena) parameters.refuse(name, "asks for an arena, and enable_mem_arena is false");
+    if (value && !has_arena) parameters.refuse(name, "needs an arena, but enable_mem_arena is false");
     if (value && *value != "cpu" && *value != "cpu:0") parameters.refuse(name, "is neither cpu nor cpu:0");
     return value;
 }
 
-// The numbers that upstream's backend takes.
+// The numbers that upstream's backend accepts.
 GraphOptimizationLevel level_of(const ModelConfig& model) {
     switch (model.graph_level.value_or(0)) {
         case -1:
@@ -51,7 +51,7 @@ GraphOptimizationLevel level_of(const ModelConfig& model) {
         default:
             throw backend_kit::invalid_argument("optimization.graph.level of model " + model.name + ": " +
                                                 std::to_string(*model.graph_level) +
-                                                " is none of -1 (basic), 0 (all), 1 (extended), 2 (none)");
+                                                " is not one of -1 (basic), 0 (all), 1 (extended), 2 (none)");
     }
 }
 
@@ -75,7 +75,7 @@ Settings read_settings(const ModelConfig& model, const backend_kit::BackendInfo&
     settings.share_session = parameters.boolean("share_session_between_instances").value_or(false);
     settings.arena_shrinkage = arena_shrinkage(parameters, settings.memory_arena);
     settings.profile_prefix = parameters.text("profile_file_prefix");
-    // The model's own come last: ONNX Runtime keeps the last value of a name.
+    // The model's own come last: ONNX Runtime uses the last value of a name.
     add_session_entries(backend.config.settings, settings);
     add_session_entries(model.parameters, settings);
     parameters.warn_of_unknown(known);

@@ -1,4 +1,4 @@
-// What a model's configuration and the backend's command line say about how ONNX Runtime runs it.
+// Settings from a model's configuration and the backend's command line that control how ONNX Runtime runs it.
 #pragma once
 
 #include <optional>
@@ -26,10 +26,10 @@ struct Settings {
 };
 
 // Reads the settings of a model over those of the backend and warns of names that have no effect. Throws
-// backend_kit::Error (invalid argument) for a value that a setting cannot have.
+// backend_kit::Error (invalid argument) for an invalid value.
 Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit::BackendInfo& backend);
 
-// The pool of threads for all sessions, if the backend's command line asks for one. Throws as read_settings does.
+// The thread pool for all sessions, if the backend's command line asks for one. Throws as read_settings does.
 std::optional<ThreadPools> read_thread_pools(const backend_kit::BackendInfo& backend);
 
 }  // namespace onnx_backend

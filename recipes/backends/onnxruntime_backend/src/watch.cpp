@@ -10,7 +10,7 @@ namespace onnx_backend {
 namespace {
 
 constexpr std::chrono::milliseconds interval(20);
-// Looks at nothing before the thread goes to sleep.
+// How many checks in a row find no run before the thread goes to sleep.
 constexpr int patience = 50;
 
 }  // namespace

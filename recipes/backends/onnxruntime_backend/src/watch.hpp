@@ -1,4 +1,4 @@
-// Stops runs whose requests were all given up by their clients.
+// Stops runs that all clients have given up.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace onnx_backend {
 
-// One thread that asks, while anything runs, whether somebody still wants it. It sleeps when the server is idle, and is
-// not woken for each run while the server is busy.
+// One thread that checks, while anything runs, whether a client still waits for it. It sleeps while the server is idle,
+// and a busy server does not wake it for each run.
 class CancelWatch {
 public:
     CancelWatch() = default;
@@ -21,7 +21,7 @@ public:
     CancelWatch(const CancelWatch&) = delete;
     CancelWatch& operator=(const CancelWatch&) = delete;
 
-    // One run under watch, for as long as it lives. Its options can serve the next run.
+    // A run that is watched as long as this object lives. Its options can be used again by the next run.
     class Run {
     public:
         Run(CancelWatch& watch, const backend_kit::Batch& batch, OrtRunOptions* options);
@@ -29,7 +29,7 @@ public:
         Run(const Run&) = delete;
         Run& operator=(const Run&) = delete;
 
-        // Whether the run was told to stop.
+        // Returns whether the run was told to stop.
         bool stopped() const noexcept { return stopped_; }
 
     private:

@@ -1,7 +1,7 @@
-"""One tritonserver with the built backend for the whole session, and connections to it.
+"""Provide one tritonserver with the built backend for the whole session, and connections to it.
 
-The backend loads the ONNX Runtime that lies beside it, so the tests put the two into one folder: by default the library
-of the installed Python package `onnxruntime`, which gives the expected answers too.
+The backend loads the ONNX Runtime beside it, so the tests put the two into one folder: by default the library of the
+installed Python package `onnxruntime`, which also gives the expected answers.
 
 `macbuild test onnxruntime_backend` sets these variables:
 
@@ -56,13 +56,13 @@ def assemble(folder: Path, library: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def backends(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A function that makes a folder of backends with the installed ONNX Runtime, or with a version by number."""
+    """Provide a function that makes a folder of backends with the installed ONNX Runtime or a given version."""
     made: dict[str | None, Path] = {}
 
     def make(version: str | None = None) -> Path:
         own = Path(variable("MACBUILD_TEST_BACKENDS", "onnxruntime_backend"))
         if version is None and list((own / "onnxruntime").glob("libonnxruntime.*.dylib")):
-            return own  # An unpacked artifact has its library.
+            return own  # An unpacked artifact already has its library.
         if version not in made:
             library = installed_library() if version is None else linux_library(version)
             made[version] = assemble(tmp_path_factory.mktemp("backends"), library)
@@ -89,13 +89,13 @@ def start_service(
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory, backends: Callable[..., Path]) -> Iterator[Service]:
-    """The server that most tests share; its exit code is checked at the end."""
+    """Provide the server that most tests share; its exit code is checked at the end."""
     with running(tmp_path_factory.mktemp("service"), backends=backends(), suppressions=LEAKS) as service:
         yield service
 
 
 @pytest.fixture(params=["http", "grpc"])
 def client(request: pytest.FixtureRequest, service: Service) -> Client:
-    """A connection of each protocol in turn."""
+    """Provide a connection of each protocol in turn."""
     protocol: str = request.param
     return service.client(protocol)

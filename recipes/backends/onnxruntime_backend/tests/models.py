@@ -1,6 +1,6 @@
 """Make small ONNX models that the tests serve, and get ONNX Runtime's answers in this process.
 
-Every model has a form that the oldest supported ONNX Runtime takes: IR version 10, operators of set 21 at most.
+Every model has a form that the oldest supported ONNX Runtime accepts: IR version 10, operators of set 21 at most.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PLANE: Dims = ("N", "M")
 
 
 class Tensor(NamedTuple):
-    """An input or output of a model: name, type as `FP32`, dimensions by number or by name, None without either."""
+    """An input or output of a model: name, type such as `FP32`, dimensions as numbers, names or None."""
 
     name: str
     datatype: str
@@ -81,7 +81,7 @@ def build(
     outputs: Sequence[Tensor],
     constants: Mapping[str, Value] | None = None,
 ) -> bytes:
-    """Return a model as its file has it; a constant with the name of an input is the default of that input."""
+    """Return the bytes of a model file; a constant with the name of an input is the default of that input."""
     initializers = [from_array(array, name) for name, array in (constants or {}).items()]
     graph = make_graph(
         nodes, "tested", [each.info() for each in inputs], [each.info() for each in outputs], initializers
@@ -137,13 +137,13 @@ def turned(datatype: str) -> bytes:
 
 
 def joined(datatype: str, *, rows: str | int = "K", dims: Dims = PLANE) -> bytes:
-    """Return x after x; `rows` names the rows of the result, truly or not."""
+    """Return x after x; `rows` names the rows of the result, correctly or not."""
     x, y = Tensor("x", datatype, dims), Tensor("y", datatype, [rows, *dims[1:]])
     return build([make_node("Concat", ["x", "x"], ["y"], axis=0)], [x], [y])
 
 
 def elementwise(datatype: str, dims: Dims = PLANE) -> bytes:
-    """Return a computation that ONNX Runtime has for the type: x + x, or each bit the other way for integers."""
+    """Return a computation that ONNX Runtime has for the type: x + x, or all bits inverted for integers."""
     operator = "Not" if datatype == "BOOL" else "BitwiseNot" if "INT" in datatype else "Add"
     node = make_node(operator, ["x", "x"] if operator == "Add" else ["x"], ["y"])
     return build([node], [Tensor("x", datatype, dims)], [Tensor("y", datatype, dims)])
@@ -157,7 +157,7 @@ def subtract(dims: Dims = PLANE) -> bytes:
 
 
 def several_outputs() -> bytes:
-    """Return outputs of three types and two ranks: x + 1, its sums by row, whether it is above zero; and a constant."""
+    """Return outputs of three types and two ranks: x + 1, row sums, which numbers are positive, and a constant."""
     nodes = [
         make_node("Add", ["x", "one"], ["more"]),
         make_node("ReduceSum", ["x", "last"], ["sums"], keepdims=0),
@@ -178,7 +178,7 @@ def several_outputs() -> bytes:
 
 
 def optional_inputs() -> bytes:
-    """Return x * scale + bias, of which only x has no default."""
+    """Return x * scale + bias; only x has no default."""
     nodes = [make_node("Mul", ["x", "scale"], ["scaled"]), make_node("Add", ["scaled", "bias"], ["y"])]
     row: Dims = ["B", 4]
     inputs = [Tensor("x", "FP32", ["N", 4]), Tensor("bias", "FP32", row), Tensor("scale", "FP32", row)]
@@ -187,7 +187,7 @@ def optional_inputs() -> bytes:
 
 
 def default_of_a_size() -> bytes:
-    """Return both inputs negated, of which one has a default: what is not given decides the size of an output."""
+    """Return both inputs negated; one has a default, whose size is that of an output if it is not given."""
     nodes = [make_node("Neg", ["x"], ["y"]), make_node("Neg", ["more"], ["z"])]
     inputs = [Tensor("x", "FP32", ["N"]), Tensor("more", "FP32", ["K"])]
     outputs = [Tensor("y", "FP32", ["N"]), Tensor("z", "FP32", ["K"])]
@@ -202,14 +202,14 @@ def shouted(dims: Dims = PLANE) -> bytes:
 
 
 def same_words() -> bytes:
-    """Return which texts are equal, and for each place a number that is doubled: texts and numbers in one model."""
+    """Return which strings are equal, and double a number for each: strings and numbers in one model."""
     nodes = [make_node("Equal", ["left", "right"], ["equal"]), make_node("Add", ["x", "x"], ["y"])]
     inputs = [Tensor("left", "BYTES", ["N"]), Tensor("x", "FP32", ["M"]), Tensor("right", "BYTES", ["N"])]
     return build(nodes, inputs, [Tensor("y", "FP32", ["M"]), Tensor("equal", "BOOL", ["N"])])
 
 
 def kept(datatype: str = "FP32", rows: str | int = "N") -> bytes:
-    """Return the numbers above zero; the model says that these are as many as came in, or a fixed number."""
+    """Return the numbers above zero; the model declares as many as came in, or a fixed number."""
     nodes = [
         make_node("Greater", ["x", "zero"], ["above"]),
         make_node("Compress", ["x", "above"], ["y"], axis=0),
@@ -219,7 +219,7 @@ def kept(datatype: str = "FP32", rows: str | int = "N") -> bytes:
 
 
 def dimensions_disagree(operator: str = "Neg") -> bytes:
-    """Return an operator of each input; the model says that they have the same size."""
+    """Return an operator of each input; the model declares that they have the same size."""
     nodes = [make_node(operator, ["left"], ["minus"]), make_node(operator, ["right"], ["other"])]
     inputs = [Tensor("left", "FP32", ["N"]), Tensor("right", "FP32", ["N"])]
     return build(nodes, inputs, [Tensor("minus", "FP32", ["N"]), Tensor("other", "FP32", ["N"])])
@@ -256,14 +256,14 @@ def slow() -> bytes:
 
 
 def lookup() -> bytes:
-    """Return the squares of whole numbers below 100 from a table; another number makes it fail."""
+    """Return the squares of whole numbers below 100 from a table; any other number makes it fail."""
     table = np.arange(100, dtype=np.float32) ** 2
     node = make_node("Gather", ["table", "x"], ["y"])
     return build([node], [Tensor("x", "INT64", PLANE)], [Tensor("y", "FP32", PLANE)], {"table": table})
 
 
 def failing() -> bytes:
-    """Return zeros of a shape in the shape of another: fails when these do not fit, or the zeros are too many."""
+    """Return zeros of one shape in another shape; fail if the shapes do not match or there are too many zeros."""
     nodes = [make_node("ConstantOfShape", ["shape"], ["zeros"]), make_node("Reshape", ["zeros", "other"], ["y"])]
     inputs = [Tensor("shape", "INT64", ["R"]), Tensor("other", "INT64", ["S"])]
     return build(nodes, inputs, [Tensor("y", "FP32", [None, None])])
@@ -287,6 +287,6 @@ def network(seed: int = 1) -> bytes:
 
 
 def passed_through() -> bytes:
-    """Return x as it came in and a computation with it: the output is the input itself."""
+    """Return x unchanged and a computation with it: the output is the input itself."""
     x = Tensor("x", "FP32", PLANE)
     return build([make_node("Neg", ["x"], ["y"])], [x], [x, Tensor("y", "FP32", PLANE)])

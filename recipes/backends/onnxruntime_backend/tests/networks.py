@@ -1,4 +1,4 @@
-"""Networks of real size, written as ONNX files by PyTorch: ResNet-18, an encoder like BERT's, a recurrent network."""
+"""Write networks of real size as ONNX files with PyTorch: ResNet-18, an encoder like BERT's, a recurrent network."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Network:
 
 
 class Block(nn.Module):
-    """Two convolutions with a way around them, as in "Deep Residual Learning for Image Recognition", figure 2."""
+    """Two convolutions with a shortcut around them, as in "Deep Residual Learning for Image Recognition", figure 2."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def residual() -> nn.Module:
 
 
 class Layer(nn.Module):
-    """Attention to all words, then two linear layers for each word; a normalization after each, as in BERT."""
+    """Attention to all words, then two linear layers for each word, with normalization after each, as in BERT."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """BERT with fewer and narrower layers, 11 million weights: from words and their mask to states and one vector."""
+    """BERT with fewer, narrower layers and 11 million weights: from words and their mask to states and one vector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Recurrent(nn.Module):
 
 
 def image(batch: int, length: int, seed: int) -> dict[str, Array]:
-    """Return noise with values as those of normalized images."""
+    """Return noise in the range of normalized images."""
     del length
     return {"image": np.random.default_rng(seed).standard_normal((batch, 3, 224, 224), np.float32)}
 

@@ -1,7 +1,7 @@
 """Run the node tests of the ONNX standard with ONNX Runtime itself.
 
-As a program it judges the cases from a number on, one line of JSON for each, so that a case that ends the process does
-not end the tests.
+As a program it judges the cases from a given number on and prints one line of JSON for each, so that a case that ends
+the process does not end the tests.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def cases() -> dict[str, TestCase]:
 
 
 def obstacles(case: TestCase) -> dict[str, str]:
-    """Return what Triton lacks, `sequence`, `optional` or an element type, by the name of the input or output."""
+    """Return unsupported types (`sequence`, `optional` or an element type) by the name of the input or output."""
     assert case.model is not None
     ports = [*case.model.graph.input, *case.model.graph.output]
     return {port.name: kind for port in ports if (kind := _obstacle(port))}
@@ -109,7 +109,7 @@ def _array(value: Any) -> Array:
 
 
 def check(case: TestCase, expected: Sequence[Array], answer: Sequence[Array]) -> str:
-    """Compare as the standard's own runner does, with the case's tolerances, and return a complaint or nothing."""
+    """Compare like the standard's own runner, with the case's tolerances; return a complaint or nothing."""
     try:
         Runner.assert_similar_outputs(expected, answer, case.rtol, case.atol)
     except AssertionError as error:
@@ -118,7 +118,7 @@ def check(case: TestCase, expected: Sequence[Array], answer: Sequence[Array]) ->
 
 
 def judge(case: TestCase) -> Verdict:
-    """Run a case by ONNX Runtime in this process."""
+    """Run a case with ONNX Runtime in this process."""
     assert case.model is not None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -162,7 +162,7 @@ def _taken(value: Any) -> Array:
 
 
 def _words(error: Exception) -> str:
-    """Return ONNX Runtime's message without the status that the Python package puts before it."""
+    """Return ONNX Runtime's message without the status prefix of the Python package."""
     return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error))
 
 
@@ -173,7 +173,7 @@ def verdicts() -> dict[str, Verdict]:
     Raises
     ------
     RuntimeError
-        The program that judges stops otherwise than by a signal.
+        The program that judges ends by other means than a signal.
     """
     names = list(cases())
     found: dict[str, Verdict] = {}
@@ -191,7 +191,7 @@ def verdicts() -> dict[str, Verdict]:
 
 
 def main(start: int) -> None:
-    """Print the verdicts from a case on, each at once."""
+    """Print the verdicts from a case on, each immediately."""
     onnxruntime.set_default_logger_severity(4)
     for name in list(cases())[start:]:
         verdict = judge(cases()[name])
@@ -250,7 +250,7 @@ def page(passed: int) -> str:
 
 
 def _short(reason: str) -> str:
-    """Return a reason as the page has it, without the place in ONNX Runtime's source."""
+    """Return a reason for the page, without the place in ONNX Runtime's source."""
     text = re.sub(r".*\.(?:cc|h):\d+ .*(?:[&*]|, int|, bool)\)(?: const|::<lambda\(\)>| \[[^\]]*\])* ", "", reason)
     text = re.sub(r"This is an invalid model\. In Node, .*, Error ", "", text)
     return textwrap.shorten(text.replace(" with name ''", "").replace("|", r"\|"), 150, placeholder=" ...")

@@ -1,4 +1,4 @@
-"""Models for the tests of configuration and options, each as the bytes of its file, and what these tests share."""
+"""Provide models for the tests of configuration and options, as bytes of their files, and helpers of these tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
     "weighted",
 ]
 
-# Versions that the oldest supported ONNX Runtime knows.
+# Versions that the oldest supported ONNX Runtime accepts.
 HEADER = 'ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]'
 
 config = partial(any_config, "onnxruntime")
@@ -75,7 +75,7 @@ DOUBLING = model("float[n,4] x", "float[n,4] y", "y = Add(x, x)")
 TWICE = model(
     "float[n,4] x", "float[n,4] y", "y = macbuild.test.Twice(x)", 'ir_version: 8, opset_import: ["macbuild.test": 1]'
 )
-"""The same by the operator of tests/custom_op."""
+"""The same with the operator of tests/custom_op."""
 
 SPREADING = model(
     "float[1] x, int64[1] count", "float y", "a = Expand(x, count) b = Neg(a) y = ReduceSum<keepdims = 0>(b)"
@@ -91,7 +91,7 @@ def _rankless() -> bytes:
 
 
 RANKLESS = _rankless()
-"""x to y = -x; the model does not tell how many dimensions these have."""
+"""x to y = -x; the model does not declare their number of dimensions."""
 
 
 def weighted(weight: float) -> bytes:
@@ -107,9 +107,9 @@ def heavy(elements: int) -> bytes:
 
 
 def ladder() -> bytes:
-    """Return a model of x to y, both n x 16 x 8 x 8, that each level of graph optimization makes another one of.
+    """Return a model of x to y, both n x 16 x 8 x 8, that each level of graph optimization changes differently.
 
-    The basic one takes a node away, the extended one joins five, all of them change the layout between two nodes.
+    The basic level removes a node, the extended one fuses five, and all of them change the layout between two nodes.
     """
     body = """
         same = Identity(x)
@@ -128,7 +128,7 @@ def ladder() -> bytes:
 
 
 def bundled(weights: NDArray[np.float32], name: str = "model.onnx") -> Callable[[Path], None]:
-    """Return what makes a folder with a model that multiplies by weights and the file of these."""
+    """Return a function that writes a folder with a model that multiplies by weights, and the file of the weights."""
 
     def write(folder: Path) -> None:
         made = parsed(f"float[n,{weights.size}] x", f"float[n,{weights.size}] y", "y = Mul(x, weight)")
@@ -145,7 +145,7 @@ def ports(entries: Sequence[dict[str, Any]]) -> list[tuple[str, str, list[int]]]
 
 
 def removed(service: Service, name: str) -> None:
-    """Unload a model and wait until its sessions are gone too, which is after it has stopped to be ready."""
+    """Unload a model and wait until its sessions are gone too, which happens after it stops being ready."""
     service.unload(name)
     end = time.monotonic() + 60
     while f"successfully unloaded '{name}'" not in service.log():

@@ -31,7 +31,7 @@ CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CP
 
 
 class Entry(NamedTuple):
-    """An entry of the table: its place, its name, and the version of the API that brought it."""
+    """An entry of the table: its position, its name, and the version of the API that introduced it."""
 
     position: int
     name: str
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 def check(*arguments: str | Path) -> str:
-    """Run the program that calls the table, and return what it prints."""
+    """Run the program that calls the table, and return its output."""
     program = Path(variable("MACBUILD_TEST_BACKENDS", "onnxruntime_backend")) / "onnxruntime/onnx_api_check"
     environ = os.environ | {"LSAN_OPTIONS": f"suppressions={LEAKS}:print_suppressions=0"}
     done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True, env=environ)
@@ -49,7 +49,7 @@ def check(*arguments: str | Path) -> str:
 
 
 def entries(release: str) -> list[Entry]:
-    """Return the entries that the backend takes from a release."""
+    """Return the entries that the backend reads from a release."""
     lines = [line.split() for line in check("list").splitlines()]
     listed = [Entry(int(position), name, int(since)) for position, name, since in lines]
     return [entry for entry in listed if entry.since <= int(release.split(".")[1])]
@@ -97,8 +97,8 @@ def test_every_entry_does_what_its_name_says(release: str, tmp_path: Path) -> No
 def function_table(library: Path, arch: str, length: int) -> Sequence[str]:
     """Return the names of the functions in the table of a library for macOS.
 
-    The libraries have their local symbols: the table is one, and each function that it points to is another. On disk a
-    pointer has its target in the low 36 bits, as an address in chained fixups as well as without them.
+    The libraries have their local symbols: one is the table, another is each function that it points to. On disk the
+    low 36 bits of a pointer are its target, as an address in chained fixups as well as without them.
     """
     binaries = lief.MachO.parse(library)
     assert binaries is not None
@@ -114,7 +114,7 @@ def function_table(library: Path, arch: str, length: int) -> Sequence[str]:
 
 
 @pytest.mark.parametrize(("release", "arch"), MACOS_LIBRARIES)
-def test_every_entry_has_its_place_in_the_libraries_for_macos(release: str, arch: str) -> None:
+def test_every_entry_is_in_place_in_the_libraries_for_macos(release: str, arch: str) -> None:
     taken = entries(release)
     table = function_table(macos_library(release, arch), arch, max(entry.position for entry in taken) + 1)
     assert [(entry.position, table[entry.position]) for entry in taken] == [
@@ -122,6 +122,6 @@ def test_every_entry_has_its_place_in_the_libraries_for_macos(release: str, arch
     ]
 
 
-def test_no_position_and_no_name_is_taken_twice() -> None:
+def test_no_position_or_name_is_used_twice() -> None:
     taken = entries(LINUX_VERSIONS[-1])
     assert len({entry.position for entry in taken}) == len({entry.name for entry in taken}) == len(taken) > 70

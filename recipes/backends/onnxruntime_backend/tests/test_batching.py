@@ -40,7 +40,7 @@ def serve_squares(service: Service, name: str, extra: str = GATHER, batch: int =
 
 
 def rows(*sizes: int, width: int = 4) -> list[dict[str, Value]]:
-    """Return requests of that many rows, each with numbers of its own."""
+    """Return requests of that many rows, each with different numbers."""
     return [
         {"x": (np.arange(size * width, dtype=np.int64).reshape(size, width) + 7 * index) % 100}
         for index, size in enumerate(sizes)
@@ -53,7 +53,7 @@ def squares(request: dict[str, Value]) -> Value:
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_concurrent_requests_run_as_batches_and_each_gets_its_rows(service: Service, protocol: str) -> None:
+def test_concurrent_requests_are_batched_and_get_their_rows(service: Service, protocol: str) -> None:
     name = f"gathered_{protocol}"
     serve_squares(service, name)
     requests = rows(*[1 + index % 4 for index in range(MANY)])

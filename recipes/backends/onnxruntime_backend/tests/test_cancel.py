@@ -20,7 +20,7 @@ from backend_testing.wire import Client, InferenceServerException, Value, same
 ENDLESS = 60_000_000
 LONG = 500_000
 SHORT = 5_000
-# Seconds within which the server has to be free again; far below what the long run takes.
+# Seconds within which the server has to be free again; far less than the long run takes.
 SOON = 30.0
 
 Answer: TypeAlias = "Queue[dict[str, Value] | str]"
@@ -29,7 +29,7 @@ Answer: TypeAlias = "Queue[dict[str, Value] | str]"
 def serve(service: Service, name: str, batch: int = 1, extra: str = "", instances: int = 1) -> None:
     """Write and load the model that counts rounds, once."""
     if name not in service.loaded:
-        # By itself the server makes two instances for a backend of this name.
+        # By default the server makes two instances for a backend of this name.
         extra = f"instance_group {{ kind: KIND_CPU count: {instances} }}\n{extra}"
         text = config("onnxruntime", [Port("rounds", "INT64", [1])], [Port("y", "FP32", [1])], batch=batch, extra=extra)
         service.repository.add(name, {"1/model.onnx": models.slow()}, text)
@@ -42,7 +42,7 @@ def rounds(*counts: int) -> Value:
 
 
 def ask(client: Client, model: str, *counts: int) -> tuple[Any, Answer]:
-    """Send a gRPC request without waiting; return the call, to cancel it, and a queue that gets the answer."""
+    """Send a gRPC request without waiting; return the call, for cancelling it, and a queue that receives the answer."""
     answer: Answer = Queue()
 
     def take(result: Any, error: InferenceServerException | None) -> None:
@@ -52,7 +52,7 @@ def ask(client: Client, model: str, *counts: int) -> tuple[Any, Answer]:
 
 
 def check_served(service: Service, model: str) -> None:
-    """Check that the model answers, right and soon."""
+    """Check that the model answers correctly and soon."""
     begin = time.monotonic()
     assert same(service.client("grpc").infer(model, {"rounds": rounds(3)})["y"], np.full((1, 1), 3, np.float32))
     assert time.monotonic() - begin < SOON
@@ -90,7 +90,7 @@ def test_a_request_that_is_cancelled_while_it_waits_is_not_run(service: Service)
     check_served(service, "waiting")
     for answer in (first, second):
         assert "cancel" in str(answer.get(timeout=SOON)).lower()
-    # The server may drop the second by itself.
+    # The server may drop the second on its own.
     assert service.client().counts("waiting", failures=1)[2] in (1, 2)
 
 
@@ -99,7 +99,7 @@ def test_the_other_request_of_a_batch_is_answered(service: Service, place: int) 
     name = f"cancelled_batch_{place}"
     serve(service, name, 2, "dynamic_batching { preferred_batch_size: [2] max_queue_delay_microseconds: 5000000 }")
     client = service.client("grpc")
-    # A second or so, and cancelled within; the second request fills the batch, which then runs.
+    # It takes a second or so and is cancelled within that time; the second request fills the batch, which then runs.
     calls = [ask(client, name, LONG + index) for index in range(2)]
     time.sleep(0.1)
     calls[place][0].cancel()
@@ -146,8 +146,8 @@ def test_many_cancelled_requests_leave_the_others_right(service: Service) -> Non
         client = service.connect("grpc")
         chance = random.Random(number)
         for _ in range(12):
-            # Only what never ends by itself: the server's gRPC front end crashes when a request is cancelled just as it
-            # is answered (triton-inference-server/server, issue 8034).
+            # Only requests that never end on their own: the server's gRPC front end crashes when a request is cancelled
+            # just as it is answered (triton-inference-server/server, issue 8034).
             call, answer = ask(client, name, ENDLESS)
             time.sleep(chance.random() / 20)
             call.cancel()

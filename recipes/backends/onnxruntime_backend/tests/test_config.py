@@ -245,7 +245,7 @@ def test_nothing_is_completed_when_the_server_forbids_it(strict: Service) -> Non
     assert times(strict.client(), "full", 2.0)
 
 
-def test_incomplete_configuration_is_refused_without_completion(strict: Service) -> None:
+def test_an_incomplete_configuration_is_refused_in_strict_mode(strict: Service) -> None:
     refusal = refused(strict, "inputs", DOUBLING, config([], [Port("y", "FP32", [-1, 4])]))
     assert "input 'x' of model inputs: the model needs it, the configuration lacks it" in refusal
     refusal = refused(strict, "outputs", DOUBLING, config([Port("x", "FP32", [-1, 4])], []))
@@ -321,31 +321,31 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "optional without a default": (
         DOUBLING,
         config([Port("x", "FP32", [-1, 4], "optional: true")], Y),
-        "input 'x' of model {}: the configuration has it as optional, the model has no value for it",
+        "input 'x' of model {}: the configuration makes it optional, but the model has no default for it",
     ),
     "sequence": (
         SEQUENCE,
         config([Port("x", "FP32", [-1])], [Port("y", "FP32", [-1])]),
-        "input 'x' of model {}: is a sequence, which Triton cannot carry",
+        "input 'x' of model {}: is a sequence, which Triton does not support",
     ),
-    "sequence, completed": (SEQUENCE, NOTHING, "input 'x' of the model is a sequence, which Triton cannot carry"),
-    "map": (MAP_IN, NOTHING, "input 'x' of the model is a map, which Triton cannot carry"),
-    "sequence of maps": (MAP, NOTHING, "output 'y' of the model is a sequence, which Triton cannot carry"),
-    "optional": (OPTIONAL, NOTHING, "input 'x' of the model is an optional, which Triton cannot carry"),
+    "sequence, completed": (SEQUENCE, NOTHING, "input 'x' of the model is a sequence, which Triton does not support"),
+    "map": (MAP_IN, NOTHING, "input 'x' of the model is a map, which Triton does not support"),
+    "sequence of maps": (MAP, NOTHING, "output 'y' of the model is a sequence, which Triton does not support"),
+    "optional": (OPTIONAL, NOTHING, "input 'x' of the model is an optional, which Triton does not support"),
     "float8": (
         FLOAT8,
         NOTHING,
-        "input 'x' of the model has the ONNX element type FLOAT8E4M3FN, which Triton cannot carry",
+        "input 'x' of the model has the ONNX element type FLOAT8E4M3FN, which Triton does not support",
     ),
     "float8 output": (
         FLOAT8_OUT,
         config(XS, [Port("y", "UINT8", [-1, 4])]),
-        "output 'y' of model {}: has the ONNX element type FLOAT8E4M3FN, which Triton cannot carry",
+        "output 'y' of model {}: has the ONNX element type FLOAT8E4M3FN, which Triton does not support",
     ),
     "any rank, completed": (
         RANKLESS,
         NOTHING,
-        "input 'x' of the model does not tell its shape; write inputs and outputs to config.pbtxt",
+        "input 'x' of the model does not declare its shape; write inputs and outputs in config.pbtxt",
     ),
     "ragged": (
         DOUBLING,
@@ -370,13 +370,13 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_contradiction_of_the_model_is_an_exact_load_error(service: Service, kind: str) -> None:
+def test_a_contradiction_to_the_model_is_an_exact_load_error(service: Service, kind: str) -> None:
     file, text, words = REFUSED[kind]
     name = f"refused_{kind.replace(' ', '_').replace(',', '')}"
     assert words.format(name) in refused(service, name, file, text)
 
 
-def test_a_tensor_of_any_rank_takes_what_is_configured(service: Service) -> None:
+def test_a_tensor_of_any_rank_has_the_configured_shape(service: Service) -> None:
     for x in (X.reshape(8), X, X.reshape(2, 2, 2)):
         name = f"rank_{x.ndim}"
         serve(service, name, RANKLESS, config([Port("x", "FP32", [-1] * x.ndim)], [Port("y", "FP32", [-1] * x.ndim)]))
@@ -415,7 +415,7 @@ def test_a_part_of_the_outputs_may_be_configured_in_another_order(service: Servi
     assert same(client.infer(name, {"x": X}, ["a"])["a"], -X)
 
 
-def test_open_dims_may_be_narrowed_and_fixed_ones_left_open(service: Service) -> None:
+def test_open_dims_may_be_fixed_and_fixed_ones_left_open(service: Service) -> None:
     serve(service, "narrowed", DOUBLING, config([Port("x", "FP32", [2, -1])], [Port("y", "FP32", [-1, -1])]))
     assert times(service.client(), "narrowed", 2.0)
     with pytest.raises(InferenceServerException, match=r"\[2,-1\]"):
@@ -424,7 +424,7 @@ def test_open_dims_may_be_narrowed_and_fixed_ones_left_open(service: Service) ->
         service.client().infer("narrowed", {"x": np.ones((2, 3), np.float32)})
 
 
-def test_dims_that_the_server_reshapes_are_the_models(service: Service, client: Client) -> None:
+def test_reshaped_dims_are_those_of_the_model(service: Service, client: Client) -> None:
     name = f"reshaped_{client.protocol}"
     square = "reshape: { shape: [4] }"
     serve(

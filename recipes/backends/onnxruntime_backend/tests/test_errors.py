@@ -101,13 +101,13 @@ def test_a_failure_in_the_model_is_the_error_of_its_request(service: Service, cl
     assert same(good, np.zeros((3, 2), np.float32))
 
 
-def test_a_result_of_another_size_than_configured_is_an_error(service: Service, client: Client) -> None:
+def test_a_result_of_an_unconfigured_size_is_an_error(service: Service, client: Client) -> None:
     model = models.joined("FP32", dims=["N"])
     name = serve(service, "errors_size", model, [Port("x", "FP32", [-1])], [Port("y", "FP32", [4])])
     two = np.ones(2, np.float32)
     assert same(client.infer(name, {"x": two})["y"], np.ones(4, np.float32))
     for wrong in (two[:1], two[:0], np.ones(3, np.float32)):
-        with pytest.raises(InferenceServerException, match=rf"output 'y'.*\[{2 * len(wrong)}\], expected is \[4\]"):
+        with pytest.raises(InferenceServerException, match=rf"output 'y'.*\[{2 * len(wrong)}\], expected \[4\]"):
             client.infer(name, {"x": wrong})
     assert same(client.infer(name, {"x": two})["y"], np.ones(4, np.float32))
 

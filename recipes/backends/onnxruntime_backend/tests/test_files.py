@@ -1,4 +1,4 @@
-"""Test where the files of a model are, messages when they are missing or broken, versions, and reloading."""
+"""Test where model files are found, messages for missing or broken ones, versions, and reloading."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ABSENT: dict[str, tuple[Mapping[str, File], str, list[str]]] = {
     "no named file": ({"1/model.onnx": DOUBLING}, NOTHING + 'default_model_filename: "net.onnx"', ["1/net.onnx"]),
     "empty folder": ({"1/model.onnx/readme": b""}, NOTHING, ["1/model.onnx"]),
     "empty file": ({"1/model.onnx": b""}, NOTHING, ["model.onnx"]),
-    "text": ({"1/model.onnx": b"this is no model\n" * 100}, NOTHING, ["model.onnx", "Protobuf parsing failed"]),
+    "text": ({"1/model.onnx": b"this is not a model\n" * 100}, NOTHING, ["model.onnx", "Protobuf parsing failed"]),
     "truncated": ({"1/model.onnx": DOUBLING[:-20]}, NOTHING, ["model.onnx"]),
     "unknown operator": (
         {"1/model.onnx": model("float[n,4] x", "float[n,4] y", "y = Nonsense(x)")},

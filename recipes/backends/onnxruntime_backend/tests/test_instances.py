@@ -1,4 +1,4 @@
-"""Instances of a model: their sessions and memory, right answers from all at once, warm-up, and statistics."""
+"""Test instances of a model: sessions and memory, right answers from all at once, warm-up, and statistics."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_shared_sessions_hold_the_weights_once(start_service: Callable[..., Serv
         other.load(name)
         grown[name] = (other.server.resident() - before) / size
         removed(other, name)
-    # Memory that exists once in any case, such as the buffer for the file, is in each of them. A sanitizer withholds
+    # Both totals include memory that exists once in any case, such as the buffer for the file. A sanitizer withholds
     # freed memory on purpose.
     assert preload() or grown["unshared"] - grown["shared"] > 2.5, grown
     assert preload() or abs(grown["shared"] - grown["first"]) < 1.5, grown
@@ -97,7 +97,7 @@ def test_answers_are_right_while_all_instances_work(service: Service, options: d
     service.load(name)
     chance = np.random.default_rng(3)
     requests = [{"x": chance.standard_normal((1 + index % 4, 8), np.float32)} for index in range(200)]
-    # Alone first: the answer of the same library to the same rows, bit for bit.
+    # First one by one: the answer of the same library to the same rows, bit for bit.
     expected = [service.client().infer(name, request)["y"] for request in requests]
     answers = ask_at_once(service, name, requests)
     assert all(same(answer["y"], right) for answer, right in zip(answers, expected, strict=True))
@@ -119,12 +119,12 @@ def test_instances_run_at_the_same_time(service: Service, options: dict[str, str
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(ask, range(2)))
     found = service.client().statistics(name)["inference_stats"]
-    # One after the other, the second request would wait as long as the first takes.
+    # One after the other, the second request would queue for as long as the first takes.
     assert found["queue"]["ns"] < found["compute_infer"]["ns"] / 8, found
 
 
 def warmed(requests: Sequence[str], extra: str = "") -> str:
-    """Return the configuration of a model of DOUBLING's ports with warm-up requests."""
+    """Return the configuration of a model with DOUBLING's ports and warm-up requests."""
     return config(*ROWS, batch=8, extra="".join(f"model_warmup {{ {each} }}\n" for each in requests) + extra)
 
 
@@ -152,7 +152,7 @@ def test_a_warm_up_runs_the_model_before_it_is_ready(service: Service, tmp_path:
     requests = [warm_up("zero_data: true", count=count), warm_up("random_data: true", batch=8)]
     service.repository.add(name, {"1/model.onnx": DOUBLING}, warmed(requests, extra))
     service.load(name)
-    # The server counts a warm-up of a batch as so many requests, for each instance.
+    # The server counts a warm-up of a batch as that many requests, for each instance.
     assert service.client().counts(name) == (2 * (2 * count + 8), 2 * (count + 1), 0)
     (path,) = profile(service, name)
     assert model_runs(path) == 2 * (count + 1)
@@ -170,7 +170,7 @@ def test_a_warm_up_with_user_data_is_run(service: Service, tmp_path: Path) -> No
 
 
 def number(found: dict[str, Any], *keys: str) -> int:
-    """Return a number of the statistics; absent is 0, as gRPC has it."""
+    """Return a number from the statistics; an absent one is 0, as in gRPC."""
     for key in keys[:-1]:
         found = found.get(key, {})
     return int(found.get(keys[-1], 0))

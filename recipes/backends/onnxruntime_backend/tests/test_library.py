@@ -26,28 +26,28 @@ def programs() -> list[Path]:
 
 
 def check(*arguments: str | Path, code: int = 0) -> str:
-    """Run the checking program and return what it prints."""
+    """Run the checking program and return its output."""
     done = subprocess.run([programs()[0], *arguments], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, "")
     return done.stdout
 
 
 class Place:
-    """The searching library in a folder of its own, with the rpaths `$ORIGIN/first`, `$ORIGIN/second` and `$ORIGIN`."""
+    """Provide the searching library in its own folder, with rpaths `$ORIGIN/first`, `$ORIGIN/second`, `$ORIGIN`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.module = Path(shutil.copy(programs()[1], folder))
 
     def put(self, name: str, release: str) -> Path:
-        """Put a released library under a name."""
+        """Store a released library under a name."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         path.symlink_to(linux_library(release))
         return path
 
     def broken(self, name: str, content: bytes) -> Path:
-        """Put a file that is not a library under a name."""
+        """Store a file that is not a library under a name."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
@@ -68,7 +68,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A place without any ONNX Runtime."""
+    """Provide a place without any ONNX Runtime."""
     return Place(tmp_path)
 
 
@@ -104,7 +104,7 @@ def test_an_earlier_folder_wins_over_a_newer_version(place: Place) -> None:
 def test_a_library_that_is_too_old_is_skipped(place: Place) -> None:
     old = place.put("first/libonnxruntime.so.1.99.0", TOO_OLD)
     file = place.put(f"first/libonnxruntime.so.{OLDEST}", OLDEST)
-    reason = f"ONNX Runtime {TOO_OLD} has not the version 20 of the API"
+    reason = f"ONNX Runtime {TOO_OLD} does not have version 20 of the API"
     assert place.search() == ([f"{old}: {reason}"], (file, OLDEST))
 
 
@@ -124,7 +124,7 @@ def test_a_library_that_cannot_be_loaded_is_skipped(place: Place) -> None:
         "file too short",
         "OrtGetApiBase",
         "No such file",
-        "is no file",
+        "is not a file",
         "no libonnxruntime.so*",
     ]
     places = [text, short, other, gone, folder]
@@ -148,7 +148,7 @@ def test_the_failure_lists_the_places_and_what_to_do(place: Place) -> None:
     assert looked.split("; ") == [
         "no ONNX Runtime 1.20 or later was found",
         f"{place.folder / 'first'}: no libonnxruntime.so*",
-        f"{old}: ONNX Runtime {TOO_OLD} has not the version 20 of the API",
+        f"{old}: ONNX Runtime {TOO_OLD} does not have version 20 of the API",
         f"{place.folder}: no libonnxruntime.so*",
     ]
     assert advice == f'(pip install "onnxruntime>=1.20,<2") or put the library beside the backend, {place.module}'
@@ -222,7 +222,7 @@ def test_files_without_rpaths_have_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("release", "reason"), [(None, "no libonnxruntime.so*"), (TOO_OLD, f"ONNX Runtime {TOO_OLD} has")]
 )
-def test_the_server_says_why_it_has_no_backend(tmp_path: Path, release: str | None, reason: str) -> None:
+def test_the_server_says_why_the_backend_is_missing(tmp_path: Path, release: str | None, reason: str) -> None:
     folder = tmp_path / "backends"
     assemble(folder, linux_library(release or OLDEST))
     if release is None:
@@ -236,8 +236,8 @@ def test_the_server_says_why_it_has_no_backend(tmp_path: Path, release: str | No
     assert 'pip install "onnxruntime>=1.20,<2"' in refusal
 
 
-def test_onnx_runtime_keeps_and_sends_nothing_about_its_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # With telemetry it makes a device id and a database there when it starts.
+def test_onnx_runtime_collects_nothing_about_its_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With telemetry it creates a device id and a database there when it starts.
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
     home = tmp_path / "home"
     home.mkdir()

@@ -1,4 +1,4 @@
-"""64 clients at once with good and bad requests: every answer checked, none lost, memory flat, a clean end."""
+"""Test 64 clients at once with good and bad requests: right answers, none lost, memory flat, a clean end."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def load(service: Service) -> None:
     for name, (model, text) in served.items():
         service.repository.add(name, {"1/model.onnx": model}, text)
         service.load(name)
-    # The shape that its model declares is wrong: known from the first request on, so that no request is lost.
+    # The model declares a wrong shape, which shows in the first request, so that no request is lost.
     service.client().infer("kept", {"x": np.array([1, -1], np.float32)})
 
 
 def questions() -> list[Question]:
-    """Return good and bad questions with what ONNX Runtime answers to them."""
+    """Return good and bad questions with ONNX Runtime's answers."""
     chance = np.random.default_rng(3)
     result = []
     for index in range(24):
@@ -63,7 +63,7 @@ def questions() -> list[Question]:
     return result
 
 
-def test_64_clients_get_every_answer_right_and_the_memory_stays(tmp_path: Path, backends: Callable[..., Path]) -> None:
+def test_64_clients_get_right_answers_and_memory_stays_flat(tmp_path: Path, backends: Callable[..., Path]) -> None:
     with running(tmp_path, backends=backends(), suppressions=LEAKS) as service:
         load(service)
         check_crowd(service, questions())

@@ -1,4 +1,4 @@
-"""System shared memory: inputs read from it, outputs computed into it, for HTTP and gRPC."""
+"""Test system shared memory: inputs read from it, outputs computed into it, for HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ def test_an_input_that_is_not_aligned_is_read(service: Service, client: Client, 
 
 
 @pytest.mark.parametrize("offset", [1, 4, 12])
-def test_an_output_that_is_not_aligned_is_written_and_nothing_else(
-    service: Service, client: Client, offset: int
-) -> None:
+def test_an_unaligned_output_is_written_and_nothing_else(service: Service, client: Client, offset: int) -> None:
     serve_line(service, "memory_odd", models.elementwise("FP64", ["N"]), "FP64")
     x = np.linspace(0, 1, 1001)
     place = HALF + offset
@@ -64,7 +62,7 @@ def test_an_output_that_is_not_aligned_is_written_and_nothing_else(
         assert set(around[x.nbytes : place]) == set(around[place + x.nbytes :]) == {0xAB}
 
 
-def test_an_output_of_another_size_than_the_model_says_is_written(service: Service, client: Client) -> None:
+def test_an_output_of_an_undeclared_size_is_written(service: Service, client: Client) -> None:
     name = f"memory_lie_{client.protocol}"
     serve_line(service, name, models.kept())
     x = np.array([1, -1, 2, -2, 3], np.float32)
@@ -86,7 +84,7 @@ def test_strings_go_through_shared_memory(service: Service, client: Client) -> N
 
 
 @pytest.mark.parametrize("kind", ["output region", "input region"])
-def test_a_too_small_region_is_an_error_and_the_server_goes_on(service: Service, client: Client, kind: str) -> None:
+def test_a_too_small_region_is_an_error_and_the_server_continues(service: Service, client: Client, kind: str) -> None:
     serve_line(service, "memory_small", models.elementwise("FP32", ["N"]))
     x = np.arange(64, dtype=np.float32)
     with region(client) as shared:

@@ -1,4 +1,4 @@
-"""Networks of real size: the server answers what the same ONNX Runtime answers in this process."""
+"""Test networks of real size: the server gives the answers of the same ONNX Runtime in this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUESTS = 5
 class Served:
     """A network with its session in this process, loaded by the server under the same name.
 
-    `rows` is how many the server was asked for.
+    `rows` is the number of rows requested from the server.
     """
 
     network: Network
@@ -67,7 +67,7 @@ def test_a_single_request_has_the_bits_of_onnx_runtime(served: Served, client: C
 
 
 def requests(network: Network, first: int) -> Iterator[dict[str, Array]]:
-    """Return an endless series of requests, of one or two rows and each length, no two with the same numbers."""
+    """Yield requests endlessly, of one or two rows and each length, no two with the same numbers."""
     seed = first * 1000
     while True:
         for length in network.lengths:
@@ -95,7 +95,7 @@ def test_requests_that_are_batched_get_their_own_rows(service: Service, served: 
     for mine, found in zip(crowd, answers, strict=True):
         for request, answer in zip(mine, found, strict=True):
             for name, array in served.expected(request).items():
-                # A batch of another size may get another kernel; other rows differ a hundred times more.
+                # A batch of another size may use another kernel; other rows differ a hundred times more.
                 np.testing.assert_allclose(answer[name], array, rtol=1e-5, atol=1e-5)
     after = service.client().counts(network.name, served.rows)
     assert after[0] == served.rows

@@ -1,6 +1,6 @@
 """Run the node tests of the ONNX standard: those that ONNX Runtime passes in Python must pass through the server.
 
-If the variable CONFORMANCE_PAGE is set, it is the file that receives the page of the documentation with the figures.
+If the variable CONFORMANCE_PAGE is set, the page of the documentation with the figures is written to that file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OBSTACLES = {"sequence": "is a sequence", "optional": "is an optional"}
 
 
 def of(outcome: Outcome) -> dict[str, Verdict]:
-    """Return the cases of one outcome."""
+    """Return the cases with one outcome."""
     return {name: verdict for name, verdict in verdicts().items() if verdict.outcome == outcome}
 
 
@@ -37,7 +37,7 @@ def part(number: int) -> list[str]:
 
 
 def asked(inputs: dict[str, Value]) -> dict[str, Value]:
-    """Return inputs as Triton takes them: a scalar has one dimension, strings are bytes."""
+    """Return inputs in Triton's form: a scalar has one dimension, strings are bytes."""
     return {name: np.atleast_1d(encoded(array)) for name, array in inputs.items()}
 
 
@@ -124,14 +124,14 @@ def nodes(service: Service) -> Nodes:
 
 
 def names_an_obstacle(words: str, case: TestCase) -> bool:
-    """Return whether a refusal says which input or output Triton does not support, and why."""
+    """Return whether a refusal names the unsupported input or output and the reason."""
     assert case.model is not None
     complaints = []
     for kind, ports in (("input", case.model.graph.input), ("output", case.model.graph.output)):
         for name in (port.name for port in ports if port.name in obstacles(case)):
             obstacle = obstacles(case)[name]
             reason = OBSTACLES.get(obstacle, f"has the ONNX element type {obstacle}")
-            complaints.append(f"{kind} '{name}' of the model {reason}, which Triton cannot carry")
+            complaints.append(f"{kind} '{name}' of the model {reason}, which Triton does not support")
     return any(complaint in words for complaint in complaints)
 
 

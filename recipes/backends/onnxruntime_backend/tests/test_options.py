@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 def serve(
     service: Service, name: str, options: Mapping[str, str] | None = None, *, file: bytes = DOUBLING, extra: str = ""
 ) -> None:
-    """Write and load a model of one instance with options, and have it answer once."""
+    """Write and load a model of one instance with options, and check that it answers."""
     extra += "" if "instance_group" in extra else ONE
     text = f"{NOTHING}{extra}\n{parameters(options or {})}"
     service.repository.add(name, {"1/model.onnx": file}, text)
@@ -41,13 +41,13 @@ def refused(service: Service, name: str, extra: str) -> str:
 
 
 def lines(service: Service, name: str, words: str) -> list[str]:
-    """Return the lines of the log about a model that have the words."""
+    """Return the lines of the log about a model that contain a text."""
     found = [line for line in service.log().splitlines() if f"model {name}:" in line and words in line]
     return [line.removesuffix('"') for line in found]
 
 
 def threads(service: Service) -> int:
-    """Return how many threads the server has, once the number stays for a tenth of a second."""
+    """Return the number of threads of the server once it is constant for a tenth of a second."""
     tasks = Path(f"/proc/{service.server.pid}/task")
     counts: list[int] = []
     while len(counts) < 5 or len(set(counts[-5:])) > 1:
@@ -57,7 +57,7 @@ def threads(service: Service) -> int:
 
 
 def started(service: Service, name: str, **options: str) -> int:
-    """Return how many threads loading a model starts, its instance's own among them."""
+    """Return how many threads loading a model starts, including its instance's own."""
     before = threads(service)
     serve(service, name, options)
     return threads(service) - before
@@ -65,7 +65,7 @@ def started(service: Service, name: str, **options: str) -> int:
 
 @pytest.fixture(scope="module")
 def alone(start_service: Callable[..., Service]) -> Service:
-    """A server in which one thread more or less is this module's."""
+    """Provide a server that no other module uses, so that every thread counts."""
     other = start_service()
     serve(other, "first")
     return other
@@ -92,7 +92,7 @@ def test_the_inter_op_count_matters_in_the_parallel_mode_only(alone: Service) ->
 
 @pytest.fixture(scope="module")
 def preset(start_service: Callable[..., Service], tmp_path_factory: pytest.TempPathFactory) -> Service:
-    """A server whose backend has options for all models; `statistics.csv` is named beside its log."""
+    """Provide a server whose backend has options for all models; `statistics.csv` is named beside its log."""
     statistics = tmp_path_factory.mktemp("preset") / "statistics.csv"
     values = {
         "intra_op_thread_count": "5",
@@ -171,12 +171,12 @@ def test_a_bad_value_is_a_load_error_that_names_it(service: Service, key: str, t
 def test_shrinking_an_arena_that_is_switched_off_is_a_load_error(service: Service) -> None:
     options = {"memory.enable_memory_arena_shrinkage": "cpu:0", "enable_mem_arena": "false"}
     refusal = refused(service, "shrinkage_without", parameters(options))
-    assert "'cpu:0' asks for an arena, and enable_mem_arena is false" in refusal
+    assert "'cpu:0' needs an arena, but enable_mem_arena is false" in refusal
 
 
 @pytest.mark.parametrize("key", TRUTH)
 @pytest.mark.parametrize("text", ["true", "0", "Off", "YES"])
-def test_truth_values_are_taken_in_every_form(service: Service, key: str, text: str) -> None:
+def test_truth_values_are_accepted_in_every_form(service: Service, key: str, text: str) -> None:
     serve(service, f"truth_{key}_{text}", {key: text})
 
 
@@ -197,7 +197,7 @@ LADDER = ladder()
 
 
 def nodes_left(level: onnxruntime.GraphOptimizationLevel, path: Path) -> int:
-    """Return how many nodes ONNX Runtime leaves of the model at a level."""
+    """Return how many nodes of the model ONNX Runtime keeps at a level."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = level
     options.optimized_model_filepath = str(path)
@@ -207,7 +207,7 @@ def nodes_left(level: onnxruntime.GraphOptimizationLevel, path: Path) -> int:
 
 
 @pytest.mark.parametrize("text", LEVELS)
-def test_the_graph_level_decides_what_is_left_of_the_graph(service: Service, tmp_path: Path, text: str) -> None:
+def test_the_graph_level_decides_which_nodes_remain(service: Service, tmp_path: Path, text: str) -> None:
     name = f"level_{text.replace(': ', '_')}"
     serve(service, name, file=LADDER, extra=f"optimization {{ graph {{ {text} }} }}")
     (line,) = lines(service, name, "nodes on")
@@ -226,11 +226,11 @@ def test_the_levels_leave_different_graphs(tmp_path: Path) -> None:
 def test_another_graph_level_is_a_load_error(service: Service, level: int) -> None:
     name = f"level_bad_{level}"
     refusal = refused(service, name, f"optimization {{ graph {{ level: {level} }} }}")
-    assert f"optimization.graph.level of model {name}: {level} is none of -1 (basic), 0 (all), 1 (exte" in refusal
+    assert f"optimization.graph.level of model {name}: {level} is not one of -1 (basic), 0 (all), 1 (exte" in refusal
 
 
 def kept(service: Service, name: str, **options: str) -> int:
-    """Return how much memory the server keeps after a run that needed 128 MiB for a moment."""
+    """Return how much memory the server keeps after a run that briefly needed 128 MiB."""
     serve(service, name, options, file=SPREADING)
     client = service.client()
     client.infer(name, {"x": np.ones(1, np.float32), "count": np.array([1])})
@@ -279,7 +279,7 @@ def test_any_session_entry_is_accepted_without_a_warning(service: Service, tmp_p
     assert not lines(service, "session_any", "has no effect")
 
 
-# ONNX Runtime puts it behind the prefix.
+# ONNX Runtime appends it to the prefix.
 TIME = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}"
 
 
@@ -304,7 +304,7 @@ def test_a_profile_is_written_when_the_model_is_unloaded(service: Service, tmp_p
     assert events(path).count("model_run") == 2
 
 
-def test_each_session_writes_a_profile_of_its_own(service: Service, tmp_path: Path) -> None:
+def test_each_session_writes_its_own_profile(service: Service, tmp_path: Path) -> None:
     extra = "instance_group { kind: KIND_CPU count: 3 }"
     serve(service, "profiled_each", {"profile_file_prefix": str(tmp_path / "p")}, extra=extra)
     for _ in range(5):
@@ -338,7 +338,7 @@ def test_a_profile_that_cannot_be_written_does_not_crash(service: Service, tmp_p
 
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library of tests/custom_op, compiled."""
+    """Provide the compiled library of tests/custom_op."""
     path = tmp_path_factory.mktemp("operators") / "libtwice.so"
     source = Path(__file__).parent / "custom_op/custom_op.cpp"
     subprocess.run(["c++", "-std=c++20", "-shared", "-fPIC", f"-I{SOURCE}", source, "-o", path], check=True)

@@ -1,4 +1,4 @@
-"""Test execution providers: chosen by name, refused with a list of those available, and the nodes each of them took."""
+"""Test execution providers: chosen by name, refused with a list of those available, and the number of their nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def accelerators(entries: Sequence[str], kind: str = "cpu") -> str:
 
 
 def placed(service: Service, name: str) -> list[dict[str, int]]:
-    """Return the nodes that each provider took according to the log, for each session of a model."""
+    """Return the nodes of each provider according to the log, for each session of a model."""
     found = re.findall(rf"model {name}: nodes on (.*)", service.log())
     return [{key: int(count) for key, count in re.findall(r"(\w+): (\d+)", line)} for line in found]
 
@@ -104,7 +104,7 @@ def test_an_option_that_the_provider_refuses_is_a_load_error(service: Service, k
     assert words in refusal
 
 
-def test_gpu_accelerators_are_refused_with_their_right_place(service: Service) -> None:
+def test_gpu_accelerators_are_refused_with_the_right_key(service: Service) -> None:
     refusal = refused(service, "provider_gpu", accelerators([accelerator("tensorrt")], "gpu"))
     assert "tensorrt" in refusal
     assert "cpu_execution_accelerator" in refusal

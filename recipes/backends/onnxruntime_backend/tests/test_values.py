@@ -1,4 +1,4 @@
-"""Every data type and every form of inputs and outputs: the server answers what ONNX Runtime answers, bit for bit."""
+"""Test every data type and form of inputs and outputs: the server's answers equal ONNX Runtime's, bit for bit."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Sample:
 
 
 def port(name: str, *dims: int, datatype: str = "FP32", extra: str = "") -> Port:
-    """Return a port, FP32 unless told otherwise."""
+    """Return a port, FP32 by default."""
     return Port(name, datatype, dims, extra)
 
 
 def typed(datatype: str) -> list[Sample]:
-    """Return samples of a data type: moved, moved into another order, into memory of another size, computed with."""
+    """Return samples of a data type: moved, reordered, moved into memory of another size, and computed with."""
     name = datatype.lower()
     ports = [port("x", *PLANE, datatype=datatype)], [port("y", *PLANE, datatype=datatype)]
     requests = [{"x": numbers(datatype, *shape)} for shape in ((3, 5), (1, 1), (0, 4), (64, 33))]
@@ -101,7 +101,7 @@ def scalars(datatype: str) -> list[Sample]:
 
 
 def shouted(request: Request) -> dict[str, Value]:
-    """Return what the model of that name should answer."""
+    """Return the expected answer of the model of that name."""
     words = request["words"]
     return {"loud": texts([word + b"!" for word in words.reshape(-1)], *words.shape)}
 
@@ -113,7 +113,7 @@ def pair(*shape: int) -> Request:
 
 WORDS = ["one", "", "größer", "two words", "日本語 \N{GRINNING FACE}", "x" * 5000]
 X = numbers("FP32", 3, 4)
-# Sums of these do not depend on the order, which depends on where the memory begins.
+# Sums of these do not depend on the order, which depends on the alignment of the memory.
 WHOLE = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 ROW = np.arange(4, dtype=np.float32)[None] - 1
 
@@ -249,7 +249,7 @@ FORMS = [
 
 POSITIVE = np.array([1, 2, 3, 4], np.float32)
 SOME = np.array([-1, 2, -3, 4, 5, -6], np.float32)
-# The declaration is wrong for the first request; the test below covers one that is right for all.
+# The declaration is already wrong for the first request; the test below covers one that is right for all.
 LIES = [
     Sample("fewer_than_said", models.kept(), [port("x", -1)], [port("y", -1)], [{"x": SOME}, {"x": POSITIVE}]),
     Sample("none_where_some_are_said", models.kept(), [port("x", -1)], [port("y", -1)], [{"x": -POSITIVE}]),
@@ -288,7 +288,7 @@ def test_the_server_answers_what_onnx_runtime_answers(
     sample.serve(service)
     request = sample.requests[index]
     expected = sample.expected(request)
-    # The first time outputs are copied; then they are computed into the response, if the model tells their shape.
+    # The first time outputs are copied; later they are computed into the response, if the model declares their shape.
     for _ in range(2):
         found = client.infer(sample.name, request)
         assert set(found) == {each.name for each in sample.outputs}
@@ -335,7 +335,7 @@ def test_a_small_output_of_a_wrong_shape_costs_nothing(service: Service, client:
         assert same(client.infer(name, {"x": x})["y"], x[x > 0])
 
 
-def test_tensors_around_the_size_of_the_kept_ones_are_answered(service: Service, client: Client) -> None:
+def test_tensors_around_the_limit_of_kept_bindings_are_right(service: Service, client: Client) -> None:
     name = f"around_{client.protocol}"
     service.repository.add(
         name,
@@ -348,7 +348,7 @@ def test_tensors_around_the_size_of_the_kept_ones_are_answered(service: Service,
         assert same(client.infer(name, {"x": x})["y"], x + x), size
 
 
-def test_answers_do_not_depend_on_the_shapes_before(service: Service, client: Client) -> None:
+def test_answers_do_not_depend_on_earlier_shapes(service: Service, client: Client) -> None:
     sample = next(each for each in FORMS if each.name == "inputs_in_another_order")
     sample.serve(service)
     for shape in [(2, 3), (3, 2), (1, 6), (100, 100), (2, 3), (0, 5), (6, 1), (2, 3)]:

@@ -21,7 +21,7 @@ PLANE = (-1, -1)
 
 @pytest.fixture(scope="module", params=LINUX_VERSIONS)
 def each(request: pytest.FixtureRequest, start_service: Callable[..., Service]) -> Service:
-    """A server with one of the released libraries."""
+    """Provide a server with one of the released libraries."""
     service = start_service(version=request.param)
     put(service, "first", DOUBLING)
     assert re.search(rf"^I.*ONNX Runtime {re.escape(request.param)} from /", service.log(), re.MULTILINE)
@@ -134,13 +134,13 @@ def test_configurations_are_completed_and_requests_batched(each: Service) -> Non
     assert np.allclose(answer.sum(axis=1), 1)
 
 
-def test_scalars_are_known_as_such(each: Service) -> None:
+def test_scalars_are_recognized(each: Service) -> None:
     client = put(each, "scalar", model("float x", "float y", "y = Neg(x)"))
     assert client.config("scalar")["input"][0]["dims"] in ([1], ["1"])
     assert same(client.infer("scalar", {"x": np.array([2.5], np.float32)})["y"], np.array([-2.5], np.float32))
 
 
-def test_a_tensor_of_any_rank_takes_what_is_configured(each: Service) -> None:
+def test_a_tensor_of_any_rank_has_the_configured_shape(each: Service) -> None:
     client = put(each, "rankless", *plane(RANKLESS, "FP32"))
     for shape in ((2, 3), (1, 1), (0, 2)):
         x = numbers("FP32", *shape)
@@ -188,7 +188,7 @@ def test_a_library_that_is_too_old_is_refused_with_its_place(
         service.repository.add("m", {"1/model.onnx": DOUBLING}, NOTHING)
         refusal = service.refusal("m")
         place = f"{folder}/onnxruntime/libonnxruntime.so.{TOO_OLD}"
-        words = f"{place}: ONNX Runtime {TOO_OLD} has not the version 20 of the API"
+        words = f"{place}: ONNX Runtime {TOO_OLD} does not have version 20 of the API"
         assert words in refusal
         assert any(line.startswith("E") and words in line for line in service.log().splitlines())
 

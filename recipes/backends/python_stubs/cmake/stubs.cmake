@@ -1,12 +1,13 @@
 # -DCMAKE_PROJECT_tritonpythonbackend_INCLUDE_BEFORE=<this file>: upstream's program triton_python_backend_stub, which is
-# made for one Python, becomes a library for each version, libtriton_python_backend_stub-<version>.so, and a launcher of
-# ours takes its name. What the libraries are made of is what upstream's target says; nothing of it is repeated here.
+# built for one Python, becomes a library for each version, libtriton_python_backend_stub-<version>.so, and our launcher
+# takes its name. The libraries are built as upstream's target says; nothing of it is repeated here.
 #
-#   MACBUILD_PYTHON_VERSIONS   which versions; all that python_headers has by default
+#   MACBUILD_PYTHON_VERSIONS   the versions; by default all that python_headers has
 #
-# The call is deferred before any of the compat layer's (inject.cmake), so that the targets are there when it looks.
+# The call is deferred before those of the compat layer (inject.cmake), so that the targets exist when it looks for
+# them.
 get_filename_component(MACBUILD_STUB_SOURCES "${CMAKE_CURRENT_LIST_DIR}/../src" ABSOLUTE)
-# No Python of this machine is asked anything.
+# No Python of this machine is queried.
 set(PYBIND11_NOPYTHON ON)
 cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL _macbuild_stubs triton-python-backend-stub)
 
@@ -57,7 +58,7 @@ function(_macbuild_stub upstream version libraries)
     LINK_DEPENDS "${MACBUILD_STUB_SOURCES}/exports.map")
   set(options "LINKER:--version-script=${MACBUILD_STUB_SOURCES}/exports.map")
   if(APPLE)
-    # Python's symbols are found in the process. macbuild's driver sees to it that no others are.
+    # Python's symbols are found in the process. macbuild's driver makes sure that there are no other undefined symbols.
     list(APPEND options "LINKER:-undefined,dynamic_lookup")
   endif()
   set_property(TARGET ${target} PROPERTY LINK_OPTIONS "${options}")

@@ -1,5 +1,5 @@
-/* Read first in forced builds on this machine: Boost.Interprocess then keeps regions as files and waits with atomics, as it
-   does on Darwin, whose unistd.h has this value. */
+/* Included first in forced builds on this machine: Boost.Interprocess then keeps regions as files and waits with
+atomics, as it does on Darwin, whose unistd.h has this value. */
 #ifndef MACBUILD_AS_DARWIN_H
 #define MACBUILD_AS_DARWIN_H
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// The way into a stub that is a library. Its main() is the upstream program's, and nobody may call it by that name in C++.
+// The entry point of a stub that is a library. Its main() is the upstream program's, which C++ may not call by that
+// name.
 #ifdef __APPLE__
 #define SYMBOL "_main"
 #else

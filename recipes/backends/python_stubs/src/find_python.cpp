@@ -11,7 +11,7 @@ namespace macbuild {
 
 namespace {
 
-// Newest first, for places that have several.
+// Newest first, for places that have several versions.
 constexpr int kNewest = 19, kOldest = 10;
 
 bool is_file(const fs::path& path)
@@ -20,7 +20,7 @@ bool is_file(const fs::path& path)
   return fs::is_regular_file(path, error);
 }
 
-// What is in a folder, nothing if it cannot be read.
+// The entries of a folder, none if it cannot be read.
 std::vector<fs::path> entries(const fs::path& folder)
 {
   std::vector<fs::path> found;
@@ -31,8 +31,8 @@ std::vector<fs::path> entries(const fs::path& folder)
   return found;
 }
 
-// "3.12" of a name such as libpython3.12.dylib, python3.12 or 3.12.4, given where the 3 must be; empty if there is none.
-// Builds of another ABI, as python3.13t, do not count.
+// "3.12" for a name such as libpython3.12.dylib, python3.12 or 3.12.4, with the 3 at `position`; empty if there is
+// none. Builds with another ABI, such as python3.13t, do not count.
 std::string version_at(const std::string& text, std::size_t position)
 {
   if (text.compare(position, 2, "3.") != 0) {
@@ -52,7 +52,7 @@ std::string version_of(const std::string& name, const std::string& prefix)
   return name.compare(0, prefix.size(), prefix) == 0 ? version_at(name, prefix.size()) : "";
 }
 
-// The value of a key in pyvenv.cfg, which has lines such as "home = /usr/local/bin".
+// Returns the value of a key in pyvenv.cfg, which has lines such as "home = /usr/local/bin".
 std::string setting(const fs::path& file, const std::string& key)
 {
   std::ifstream lines(file);
@@ -72,7 +72,7 @@ std::string setting(const fs::path& file, const std::string& key)
   return "";
 }
 
-// The library of one version below a prefix: in a framework, or in a folder for libraries.
+// The library of one version below a prefix: in a framework, or in a library folder.
 std::optional<fs::path> library_below(const fs::path& prefix, const std::string& version)
 {
   std::vector<fs::path> candidates;
@@ -101,7 +101,7 @@ std::string version_in(const fs::path& folder)
   return best;
 }
 
-// The program of an installation, by which the interpreter is to find its files.
+// The program of an installation, which the interpreter uses to find its files.
 fs::path program_in(const fs::path& prefix, const std::string& version)
 {
   const fs::path plain = prefix / "bin" / "python3";
@@ -127,8 +127,8 @@ void add_prefix(const fs::path& prefix, const std::string& version, Search& sear
   }
 }
 
-// The folder of libraries of a model's own environment, or a library. Nothing else will do then. An environment of venv has
-// no library, and the Python that it was made from counts.
+// The library folder of a model's own environment, or a library. Nothing else is accepted then. An environment made by
+// venv has no library, so the Python that it was made from counts.
 void add_named(fs::path named, Search& search)
 {
   if (!named.has_filename()) {
@@ -146,7 +146,7 @@ void add_named(fs::path named, Search& search)
     search.found.push_back(*python);
   }
   if (search.found.empty()) {
-    search.complaints.push_back(named.string() + ", by MACBUILD_PYTHON_LIBRARY_PATH: no library of Python is there");
+    search.complaints.push_back(named.string() + ", from MACBUILD_PYTHON_LIBRARY_PATH: no Python library found");
   }
 }
 
@@ -204,7 +204,7 @@ std::optional<Python> python_of_program(const fs::path& program, std::vector<std
   version = named.empty() ? version : named;
   version = version.empty() ? version_in(prefix / "lib") : version;
   if (version.empty()) {
-    complaints.push_back(program.string() + ": it cannot be seen which version it is");
+    complaints.push_back(program.string() + ": unknown Python version");
     return std::nullopt;
   }
   if (auto library = library_below(prefix, version)) {

@@ -1,8 +1,8 @@
-// triton_python_backend_stub: loads the library of a Python, then the stub that was built for its version, which lies
-// beside this program, and runs it. The stub takes Python's symbols from the process, as extension modules do, so it does
-// not matter where Python is or what its library is called, and no DYLD_* variable is needed.
+// triton_python_backend_stub: loads the library of a Python, then the stub that was built for its version, which is
+// beside this program, and runs it. The stub takes Python's symbols from the process, as extension modules do, so it
+// does not matter where Python is or what its library is called, and no DYLD_* variable is needed.
 //
-// With --python instead of the server's arguments it tells which Python it would take.
+// With --python instead of the server's arguments it prints the Python that it would use.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The server's arguments are model, region, its size, its growth, parent, folder of the backend, handle, name, and more.
+// The server's arguments: model, region, its size, its growth, parent, folder of the backend, handle, name, and more.
 constexpr int kLeast = 9;
 constexpr int kFolder = 6;
 
@@ -46,7 +46,7 @@ fs::path own_folder()
 #endif
 }
 
-// The stub for a version: beside this program, or in the backend's own folder if this is a copy in a model's.
+// The stub for a version: beside this program, or in the backend's own folder if this is a copy in a model's folder.
 fs::path stub_for(const std::string& version, const char* backend)
 {
   const std::string name = "libtriton_python_backend_stub-" + version + ".so";
@@ -59,7 +59,7 @@ fs::path stub_for(const std::string& version, const char* backend)
   return "";
 }
 
-// The interpreter looks for its files by the first python3 on PATH.
+// The interpreter finds its files through the first python3 on PATH.
 void put_first_on_path(const fs::path& program)
 {
   const std::string folder = program.parent_path().string();
@@ -75,7 +75,7 @@ std::string reason()
   return text == nullptr ? "unknown" : text;
 }
 
-// Opens the library for all images that follow, and sees that it is the Python that its name says.
+// Opens the library for all images that follow, and checks that it is the Python version that its name says.
 bool open_python(const macbuild::Python& python, std::string& why)
 {
   void* handle = dlopen(python.library.c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -99,7 +99,7 @@ int main(int argc, char** argv)
 {
   const bool asked = argc == 2 && std::strcmp(argv[1], "--python") == 0;
   if (argc < kLeast && !asked) {
-    // The server starts it without arguments to see whether it may be executed, and wants this exit status.
+    // The server starts it without arguments to check that it can be executed, and expects this exit status.
     std::fprintf(stderr, "Triton's Python backend starts this program; try --python\n");
     return 1;
   }

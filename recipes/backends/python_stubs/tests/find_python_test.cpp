@@ -1,4 +1,4 @@
-// Folders as python.org, Homebrew, conda, uv and venv make them, and which Python is found in each.
+// Tests folders as python.org, Homebrew, conda, uv and venv lay them out, and which Python is found in each.
 #include "find_python.hpp"
 
 #include <unistd.h>

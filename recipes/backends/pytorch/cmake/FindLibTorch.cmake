@@ -1,15 +1,15 @@
 # FindLibTorch
 #
-# Headers and libraries of LibTorch, as the target LibTorch::LibTorch. Variables that tell where it is:
+# Headers and libraries of LibTorch, as the target LibTorch::LibTorch. Variables that locate it:
 #   LIBTORCH_ROOT      a folder with include/ and lib/: LibTorch, or the package "torch" of a Python
 #   LIBTORCH_LINK_DIR  a folder with stubs (libc10.tbd, libtorch_cpu.tbd) to link in place of the libraries
-# Without the first, the package "torch" of the Python that CMake finds is taken. The CMake package that comes inside
-# LibTorch is not used: it asks for what LibTorch was built with (MKL, Kineto, Protobuf), which its users do not need.
+# Without the first, the package "torch" of the Python that CMake finds is used. The CMake package inside LibTorch is
+# not used: it asks for everything that LibTorch was built with (MKL, Kineto, Protobuf), which its users do not need.
 
 if(NOT LIBTORCH_ROOT)
   find_package(Python3 QUIET COMPONENTS Interpreter)
   if(Python3_FOUND)
-    # The package is found, not imported, which would take seconds.
+    # The package is located without importing it, which would take seconds.
     execute_process(
       COMMAND ${Python3_EXECUTABLE} -c
         "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', end='')"

@@ -21,7 +21,7 @@ bool exists(const std::string& path) {
     return std::ifstream(path).good();
 }
 
-// The end of a file, where a zip archive has the names of its members.
+// The end of a file, where a zip archive lists its members.
 std::string tail_of(const std::string& path) {
     constexpr std::streamoff most = 1 << 20;
     std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -46,7 +46,7 @@ std::string model_file(const backend_kit::ModelInfo& info) {
     throw backend_kit::not_found("no model file: " + info.folder + " has neither model.pt nor model.pt2");
 }
 
-// Whether a file is an AOTInductor package: by what the archive has inside, else by its suffix.
+// Returns whether a file is an AOTInductor package: by the members of the archive, else by its suffix.
 bool is_package(const std::string& path) {
     const std::string members = tail_of(path);
     if (members.find("data/aotinductor/") != std::string::npos) return true;
@@ -72,7 +72,7 @@ bool has_fp64(const std::vector<TensorConfig>& ports) {
     return false;
 }
 
-// Metal has no FP64: an automatic choice goes round it, a fixed one is refused.
+// Metal has no FP64: an automatic choice avoids it, a fixed one is refused.
 void settle_device(Settings& settings, const ModelConfig& config) {
     if (!settings.device || *settings.device == Device::cpu || !(has_fp64(config.inputs) || has_fp64(config.outputs)))
         return;
@@ -93,7 +93,7 @@ std::vector<Port> ports_of(const std::vector<TensorConfig>& tensors) {
     return ports;
 }
 
-// The shape of a BYTES output: a model gives texts in a row, the configuration says how they are laid out.
+// The shape of a BYTES output: a model gives a flat list of strings, the configuration says how they are laid out.
 std::vector<std::int64_t> text_shape(const TensorConfig& port, std::int64_t count, bool batched, std::int64_t rows) {
     std::vector<std::int64_t> shape = port.model_dims();
     const std::int64_t each = batched && rows > 0 ? count / rows : count;
@@ -149,7 +149,7 @@ private:
         if (tensor.datatype == TRITONSERVER_TYPE_BYTES) {
             input.texts = tensor.strings();
         } else {
-            // LibTorch has no tensors over constant bytes; what a model writes to is copied before.
+            // LibTorch has no tensors over constant bytes; inputs that a model writes to are copied first.
             input.data = const_cast<std::byte*>(tensor.data);
         }
         return input;

@@ -11,7 +11,7 @@ namespace {
 using backend_kit::ModelConfig;
 using backend_kit::TensorConfig;
 
-// What is known of one input or output over all examples.
+// Facts about one input or output over all examples.
 struct Known {
     TensorConfig port;  // dims with the batch dimension
     std::size_t seen = 0;
@@ -37,7 +37,7 @@ void merge(const std::vector<Sample>& samples, std::vector<Known>& all) {
     }
 }
 
-// Whether the first dimension is the batch: it differs between the examples and is one number in each of them.
+// Returns whether the first dimension is the batch: it varies between the examples but is one number in each of them.
 bool is_batch(const std::vector<Example>& examples) {
     std::vector<std::int64_t> rows;
     for (const Example& example : examples) {
@@ -52,7 +52,7 @@ bool is_batch(const std::vector<Example>& examples) {
     return std::adjacent_find(rows.begin(), rows.end(), std::not_equal_to<>()) != rows.end();
 }
 
-// The ports as the configuration has them; an input that an example goes without is optional.
+// The ports for the configuration; an input that an example omits is optional.
 std::vector<TensorConfig> ports(std::vector<Known>& all, bool batched, std::size_t examples) {
     std::vector<TensorConfig> ports;
     for (auto& [port, seen] : all) {
@@ -94,12 +94,12 @@ std::optional<DataType> type_of(Form form) {
 
 [[noreturn]] void refuse(const Signature& signature, const std::string& missing) {
     throw backend_kit::invalid_argument(
-        "the configuration lacks " + missing + ", and the model does not tell types and dims: " + signature.text +
+        "the configuration lacks " + missing + ", and the model does not declare types and dims: " + signature.text +
         "; write them to config.pbtxt, or store them with the model (a configuration in JSON as \"triton_config\", or "
         "example inputs by torch.utils.bundled_inputs)");
 }
 
-// Texts and numbers have their types in the signature. Throws for tensors, which have not.
+// Strings and numbers have their types in the signature. Throws for tensors, which do not.
 ModelConfig from_signature(const Signature& signature, const ModelConfig& config) {
     ModelConfig found;
     found.max_batch_size = config.max_batch_size;

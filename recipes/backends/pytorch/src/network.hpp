@@ -1,4 +1,4 @@
-// A loaded model without its LibTorch types: what the Triton side of the backend works with.
+// A loaded model without its LibTorch types, for the Triton side of the backend.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,14 @@ struct Output {
     std::shared_ptr<const void> owner;
 };
 
-// A configured name with the type and shape it had in one call.
+// A configured name with its type and shape in one call.
 struct Sample {
     std::string name;
     DataType type = TRITONSERVER_TYPE_INVALID;
     std::vector<std::int64_t> shape;
 };
 
-// One call that is stored in the model, and what the model gives for it.
+// One call that is stored in the model, and the model's answer.
 struct Example {
     std::vector<Sample> inputs;
     std::vector<Sample> outputs;
@@ -54,21 +54,22 @@ public:
 
     const Signature& signature() const { return signature_; }
 
-    // The text under "triton_config" that was stored with the model.
+    // The text that was stored with the model as "triton_config".
     const std::optional<std::string>& stored_config() const { return stored_config_; }
 
-    // The calls stored in the model, run once each. Throws backend_kit::Error when one fails.
+    // The calls stored in the model, run once each. Throws backend_kit::Error if one fails.
     virtual std::vector<Example> examples() { return {}; }
 
-    // Fixes which input and output is which; before the first run.
+    // Decides which input and output is which; call it before the first run.
     virtual void bind(std::span<const Port> inputs, std::span<const Port> outputs, bool batched) {
         places_ = place_inputs(signature_, inputs, batched);
         picks_ = pick_outputs(signature_, outputs);
         batched_ = batched;
     }
 
-    // Runs the model on the inputs in the order of bind() and gives the outputs in that order; those not wanted stay
-    // empty. Safe to call from several threads at once. Throws backend_kit::Error with what the model or LibTorch says.
+    // Runs the model on the inputs in the order of bind() and returns the outputs in that order; unwanted ones stay
+    // empty. May be called from several threads at once. Throws backend_kit::Error with the model's or LibTorch's
+    // message.
     virtual std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) = 0;
 
 protected:
@@ -85,10 +86,10 @@ std::unique_ptr<Network> load_script(const std::string& path, const Settings& se
 // Loads an AOTInductor package for `runners` runs at a time.
 std::unique_ptr<Network> load_package(const std::string& path, const Settings& settings, std::size_t runners);
 
-// Whether the Metal device of this machine can be used.
+// Returns whether the Metal device of this machine can be used.
 bool mps_available();
 
-// Sets what LibTorch has one of per process. Throws backend_kit::Error when a value can no longer be set.
+// Applies settings of which LibTorch has one per process. Throws backend_kit::Error if a value can no longer be set.
 void set_process_wide(const Settings& settings);
 
 // Throws backend_kit::Error (unsupported) for a data type that this LibTorch does not have.

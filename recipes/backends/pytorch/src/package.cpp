@@ -28,7 +28,7 @@ using torch::inductor::AOTIModelContainerRunner;
 using torch::inductor::AOTIModelPackageLoader;
 using Metadata = std::unordered_map<std::string, std::string>;
 
-// The calls of the compiled library that the runner has no method for.
+// Calls of the compiled library that the runner has no method for.
 class Library : private AOTIModelContainerRunner {
 public:
     static std::size_t inputs(AOTIModelContainerRunner& runner) {
@@ -61,7 +61,7 @@ std::string metadata_of(const Metadata& metadata, const char* key) {
     return found == metadata.end() ? std::string() : found->second;
 }
 
-// A package holds machine code: refuses one for another system before the loader tries it.
+// A package holds machine code: refuses one for another system before the loader opens it.
 void check_platform(const Metadata& metadata) {
     utsname here{};
     uname(&here);
@@ -88,7 +88,7 @@ at::Device device_of(const Metadata& metadata, const Settings& settings) {
     return resolve(metal ? Device::mps : Device::cpu);
 }
 
-// The leaves of a specification as torch.utils._pytree writes it (treespec_dumps, protocol 1).
+// The leaves of a specification written by torch.utils._pytree (treespec_dumps, protocol 1).
 class TreeReader {
 public:
     std::vector<std::string> names;
@@ -107,7 +107,7 @@ public:
     }
 
 private:
-    // The keys of a dictionary: its context is a JSON list of them, written as text.
+    // The keys of a dictionary: its context is a JSON list of them as text.
     static std::vector<std::string> keys_of(const JsonView& node) {
         const std::string type = node.string_or("type", "");
         const std::string context = node.string_or("context", "");
@@ -130,14 +130,14 @@ std::vector<std::string> names_of(const std::string& specification) {
 }
 
 // Names of the inputs or outputs; those without a tensor (None, numbers) leave no trace in the compiled library, and
-// then only the count is sure.
+// then only the count is known.
 std::vector<std::string> names_or_count(const std::string& specification, std::size_t count) {
     std::vector<std::string> names = names_of(specification);
     if (names.size() != count) names.assign(count, {});
     return names;
 }
 
-// A package knows no names of positional arguments; the inputs of a configuration stored with it are in their order.
+// A package has no names of positional arguments; the inputs of a configuration stored with it are in their order.
 void name_after(const std::string& stored, std::vector<std::string>& names) {
     const auto config = backend_kit::ModelConfig::parse(stored);
     const bool unnamed = std::all_of(names.begin(), names.end(), [](const std::string& name) { return name.empty(); });
@@ -191,7 +191,8 @@ public:
 
 private:
     static at::Device checked_device(const std::string& path, const Settings& settings) {
-        // The compiled code trusts its inputs unless this is set: a wrong type or size would be read beyond its end.
+        // Unless this is set, the compiled code trusts its inputs: it would read beyond the end of one of a wrong type
+        // or size.
         setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 0);
         const Metadata metadata = AOTIModelPackageLoader::load_metadata_from_package(path, "model");
         check_platform(metadata);
@@ -209,7 +210,7 @@ private:
         }
     }
 
-    // A library that refuses its inputs forgets the references to them that it was given.
+    // A library that refuses its inputs leaks the references to them.
     static void drop_references(const std::vector<at::Tensor>& arguments, const std::vector<std::size_t>& references) {
         for (std::size_t i = 0; i < arguments.size(); ++i) {
             for (std::size_t n = arguments[i].use_count(); n > references[i]; --n) {
@@ -218,8 +219,8 @@ private:
         }
     }
 
-    // torch.export takes a dynamic dimension for 2 or more, and the compiled library checks that. A batch of one row is
-    // then run as two equal rows.
+    // torch.export assumes that a dynamic dimension is at least 2, and the compiled library checks that. A batch of one
+    // row is therefore run as two equal rows.
     std::vector<at::Tensor> call_one_row(const std::vector<at::Tensor>& arguments) {
         if (!needs_two_rows_) {
             try {

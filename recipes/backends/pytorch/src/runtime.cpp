@@ -14,7 +14,7 @@
 namespace torch_backend {
 namespace {
 
-// LibTorch takes the count of inter-op threads once.
+// LibTorch accepts the count of inter-op threads only once.
 void set_inter_op_threads(int count) {
     static std::mutex mutex;
     static int set = 0;
@@ -33,7 +33,7 @@ void set_inter_op_threads(int count) {
     set = count;
 }
 
-// Says when a model changes what an earlier one asked for: LibTorch has one such setting per process.
+// Warns when a model changes the setting of an earlier one: LibTorch has one such setting per process.
 void warn_of_change(std::atomic<int>& before, bool value, const char* name) {
     const int old = before.exchange(value ? 1 : 0);
     if (old != -1 && old != (value ? 1 : 0)) {

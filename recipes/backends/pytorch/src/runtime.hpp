@@ -1,4 +1,4 @@
-// What both kinds of models do around a run.
+// Code that both kinds of models need around a run.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,18 +12,18 @@
 
 namespace torch_backend {
 
-// For the time of one run: no gradients, the thread count of the model, and the Metal device for one run alone.
+// For one run: no gradients, the thread count of the model, and exclusive use of the Metal device.
 class RunScope {
 public:
     RunScope(const Settings& settings, at::Device device);
 
 private:
-    c10::InferenceMode inference_;  // when off, it switches gradients on
+    c10::InferenceMode inference_;  // if off, it switches gradients on
     c10::NoGradGuard no_grad_;
     std::unique_lock<std::mutex> metal_;
 };
 
-// The device of a setting. Throws backend_kit::Error (unavailable) when it is not there.
+// The device for a setting. Throws backend_kit::Error (unavailable) if it does not exist.
 at::Device resolve(Device device);
 
 }  // namespace torch_backend

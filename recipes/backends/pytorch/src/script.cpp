@@ -68,7 +68,7 @@ std::optional<DataType> number_type(const c10::Type& type) {
     }
 }
 
-// Adds the values that a result type stands for; false when only a run can tell them.
+// Adds the values of a result type; returns false if only a run can tell them.
 bool add_leaves(const c10::Type& type, const std::string& name, std::vector<Leaf>& leaves) {
     if (is_tensor(type)) {
         leaves.push_back({name, std::nullopt});
@@ -117,8 +117,8 @@ bool writes(const torch::jit::Block& block) {
     return false;
 }
 
-// Which arguments forward() may write to, so that they must not be the bytes of a request. The tensors inside a list
-// or dictionary are not followed: they count as written when anything is.
+// The arguments that forward() may write to, which must not be the bytes of a request. The tensors inside a list or
+// dictionary are not tracked: they count as written if anything is.
 std::vector<bool> written_arguments(const torch::jit::Method& forward, const Signature& signature) {
     const auto graph = forward.graph()->copy();
     torch::jit::Inline(*graph);
@@ -146,7 +146,7 @@ Number number_of(const Input& input) {
     return tensor.item<Number>();
 }
 
-// An argument that is made from several inputs, in the order of its elements.
+// An argument made from several inputs, in the order of its elements.
 struct Container {
     std::size_t argument = 0;
     bool is_dictionary = false;
@@ -259,7 +259,7 @@ private:
         }
     }
 
-    // A List[Tensor] or Dict[str, Tensor] argument of the inputs that are there; nothing when none is and none must be.
+    // A List[Tensor] or Dict[str, Tensor] argument from the given inputs; nothing if none is given and it is optional.
     std::optional<IValue> container(const Container& from, std::span<const Input> inputs) const {
         c10::List<at::Tensor> list;
         c10::Dict<std::string, at::Tensor> dictionary;
@@ -329,7 +329,7 @@ private:
     std::vector<bool> written_;
     Stack defaults_;
     std::vector<std::string> names_;
-    std::vector<std::size_t> singles_;  // inputs that are a whole argument
+    std::vector<std::size_t> singles_;  // inputs that are one argument each
     std::vector<Container> containers_;
 };
 

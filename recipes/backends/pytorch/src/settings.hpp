@@ -20,8 +20,8 @@ struct Settings {
     std::optional<bool> jit_profiling;
 };
 
-// Reads the parameters of a model over the settings of the backend and warns of names that it does not know.
-// Throws backend_kit::Error (invalid argument) for a value that a parameter cannot have.
+// Reads the parameters of a model over the settings of the backend and warns of unknown names.
+// Throws backend_kit::Error (invalid argument) for an invalid value.
 Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit::BackendConfig& backend,
                        const std::string& backend_name);
 

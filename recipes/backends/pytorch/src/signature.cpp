@@ -115,7 +115,7 @@ private:
         return Place{*index, 0};
     }
 
-    // Inputs whose names say nothing: keys of the dictionary, elements of the list, or arguments in order.
+    // Inputs whose names match nothing: keys of the dictionary, elements of the list, or arguments in order.
     void place_rest(const std::vector<std::size_t>& unplaced) {
         const bool all = unplaced.size() == inputs_.size();
         if (dictionaries_.size() == 1) {
@@ -139,7 +139,7 @@ private:
     std::vector<std::size_t> lists_;
 };
 
-// The inputs of one argument: not two for a single value, and a list without holes.
+// Checks the inputs of one argument: not two for a single value, and a list without gaps.
 void check_argument(const Signature& signature, std::size_t index, const std::vector<const Port*>& ports,
                     std::vector<std::size_t> elements) {
     const Argument& argument = signature.arguments[index];
@@ -177,7 +177,7 @@ void check_argument(const Signature& signature, std::size_t index, const std::ve
     }
 }
 
-// Settles the picks of a model whose values are known before it runs.
+// Decides the picks of a model whose values are known before it runs.
 void fix_picks(const Signature& signature, std::vector<Pick>& picks) {
     const auto& leaves = *signature.leaves;
     for (Pick& pick : picks) {

@@ -1,4 +1,4 @@
-// What a model takes and gives, and which configured input or output is which part of it. No LibTorch here.
+// The arguments and results of a model, and which configured input or output is which of them. No LibTorch here.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace torch_backend {
 
 using backend_kit::DataType;
 
-// What one argument of forward() is made from.
+// The kinds of arguments of forward().
 enum class Form {
     tensor,      // Tensor
     texts,       // List[str]
@@ -23,7 +23,7 @@ enum class Form {
     truth,       // bool
     tensors,     // List[Tensor]
     dictionary,  // Dict[str, Tensor]
-    other,       // nothing that a request can carry
+    other,       // not supported in a request
 };
 
 constexpr bool is_number(Form form) {
@@ -35,54 +35,54 @@ constexpr bool is_container(Form form) {
 }
 
 struct Argument {
-    std::string name;  // empty: the model file does not tell
+    std::string name;  // empty if the model file does not have it
     Form form = Form::tensor;
-    bool optional = false;  // None or a default value stands in when a request leaves it out
+    bool optional = false;  // None or a default value is used if a request omits it
 };
 
-// One value that forward() gives, after tuples, lists and dictionaries are taken apart.
+// One value that forward() returns, after tuples, lists and dictionaries are flattened.
 struct Leaf {
-    std::string name;              // field or key; empty when it has none
+    std::string name;              // field or key; empty if it has none
     std::optional<DataType> type;  // known for scalars and List[str]
 };
 
 struct Signature {
     std::vector<Argument> arguments;
-    std::optional<std::vector<Leaf>> leaves;  // nothing: known only when the model runs
+    std::optional<std::vector<Leaf>> leaves;  // nothing if known only when the model runs
     std::string text;                         // for messages
 };
 
-// A configured input or output, as far as names and types go.
+// A configured input or output: name and type.
 struct Port {
     std::string name;
     DataType type = TRITONSERVER_TYPE_INVALID;
     bool optional = false;
 };
 
-// Where a configured input goes.
+// The destination of a configured input.
 struct Place {
     std::size_t argument = 0;
     std::size_t element = 0;  // of a List[Tensor]
 };
 
-// Where a configured output comes from.
+// The source of a configured output.
 struct Pick {
     std::string name;
     std::size_t index = 0;  // of the leaf
-    bool fixed = false;     // otherwise the leaf is found by its name when the model has run, or by in_order()
+    bool fixed = false;     // otherwise the leaf is found by its name after the model has run, or by in_order()
     DataType type = TRITONSERVER_TYPE_INVALID;
 };
 
 // Finds the argument of each input: by its name, by "<argument>__<n>" in a list, by "<any>__<n>" as position, as key
-// of the only dictionary, and in the order of the configuration when no name says anything.
-// Throws backend_kit::Error (invalid argument) when an input fits nothing or a needed argument gets no input.
+// of the only dictionary, or in the order of the configuration if no name matches.
+// Throws backend_kit::Error (invalid argument) if an input fits nothing or a required argument gets no input.
 std::vector<Place> place_inputs(const Signature& signature, std::span<const Port> inputs, bool batched);
 
 // Finds the value of each output: by its name, by "<any>__<n>", or in order. Throws backend_kit::Error (invalid
-// argument) when the model is known to give no such value.
+// argument) if the model is known not to return such a value.
 std::vector<Pick> pick_outputs(const Signature& signature, std::span<const Port> outputs);
 
-// Whether outputs are the values one by one: as many, and none has the name or number of a value.
+// Returns whether outputs are the values one by one: as many, and none has the name or number of a value.
 bool in_order(std::span<const Pick> picks, std::size_t values);
 
 // The number n of a name "<any>__<n>".

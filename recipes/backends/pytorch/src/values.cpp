@@ -32,7 +32,7 @@ constexpr std::array common_types{
     TypePair{TRITONSERVER_TYPE_FP32, at::ScalarType::Float}, TypePair{TRITONSERVER_TYPE_FP64, at::ScalarType::Double},
 };
 
-// The wider unsigned types, which came to LibTorch later than the others.
+// The wider unsigned types, which LibTorch added later than the others.
 template <class Scalar>
 constexpr auto unsigned_types() {
     if constexpr (requires { Scalar::UInt16; }) {
@@ -50,7 +50,7 @@ void each_type(Visit visit) {
     for (const TypePair& pair : unsigned_types<at::ScalarType>()) visit(pair);
 }
 
-// What TorchScript's interpreter says begins after its source excerpts.
+// The message of TorchScript's interpreter begins after its source excerpts.
 std::string without_traceback(const std::string& text) {
     constexpr std::string_view mark = "<--- HERE";
     const auto here = text.rfind(mark);

@@ -1,4 +1,4 @@
-"""One tritonserver with the built backend for the whole session, and connections to it."""
+"""Provide one tritonserver with the built backend for the whole session, and connections to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backend_testing.wire import Client
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the tests use TorchScript, which torch 2.9 and later call deprecated, and what torch itself still uses."""
+    """Allow TorchScript, deprecated since torch 2.9, and deprecated names that torch itself still uses."""
     config.addinivalue_line("filterwarnings", "ignore:`torch.jit.*deprecated")
     config.addinivalue_line("filterwarnings", "ignore:TypedStorage is deprecated")
 
@@ -31,7 +31,7 @@ def begin(folder: Path, *arguments: str) -> AbstractContextManager[Service]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The server that most tests share; its exit code is checked at the end."""
+    """Provide the server that most tests share; its exit code is checked at the end."""
     with begin(tmp_path_factory.mktemp("service")) as service:
         yield service
 
@@ -45,6 +45,6 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
 @pytest.fixture(params=["http", "grpc"])
 def client(request: pytest.FixtureRequest, service: Service) -> Client:
-    """A connection of each protocol in turn."""
+    """Provide a connection of each protocol in turn."""
     protocol: str = request.param
     return service.client(protocol)

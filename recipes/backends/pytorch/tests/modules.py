@@ -1,4 +1,4 @@
-"""The networks that the tests serve, as code for TorchScript, and the files of a model repository made of them."""
+"""Define the networks that the tests serve, as code for TorchScript, and write model files of them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class DictOut(nn.Module):
 
 
 class Pair(NamedTuple):
-    """Fields in another order than the alphabet's."""
+    """Fields in other than alphabetical order."""
 
     total: Tensor
     largest: Tensor
@@ -207,7 +207,7 @@ class Dropout(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Loops of a length that depends on the data."""
+    """Runs a loop whose length depends on the data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class Recurrent(nn.Module):
 
 
 class RowSums(nn.Module):
-    """Works on batches; a row with a negative first number makes it fail."""
+    """Works on batches; fails if a row begins with a negative number."""
 
     def forward(self, x: Tensor) -> Tensor:
         if bool((x[:, 0] < 0).any()):
@@ -255,21 +255,21 @@ class InPlace(nn.Module):
 
 
 class WrongType(nn.Module):
-    """Gives another type than its configuration says, if the input asks for it."""
+    """Returns a type other than the configured one, if the input asks for it."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.to(torch.float64) if bool(x[0] > 0) else x
 
 
 class WrongCount(nn.Module):
-    """Gives fewer rows than it takes, which a batch cannot be made of."""
+    """Returns fewer rows than it gets, which breaks a batch."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x[:1] if bool((x < 0).any()) else x
 
 
 class SecondWrong(nn.Module):
-    """Gives a good first output, and a second one as WrongCount."""
+    """Returns a good first output, and a second one like WrongCount."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x + 1, x[:1] if bool((x < 0).any()) else x * 2
@@ -295,7 +295,7 @@ class GradMode(nn.Module):
 
 
 class Slow(nn.Module):
-    """Takes its time, so that requests gather behind it."""
+    """Takes its time, so that requests queue behind it."""
 
     def __init__(self, rounds: int = 20) -> None:
         super().__init__()
@@ -323,16 +323,16 @@ def scripted(name: str, *args: float) -> torch.jit.ScriptModule:
 
 
 def traced(name: str, *example: Tensor) -> torch.jit.ScriptModule:
-    """Return a module as TorchScript, made by following one call."""
+    """Return a module as TorchScript, made by tracing one call."""
     module: torch.jit.ScriptModule = torch.jit.trace(fresh(name), example)  # type: ignore[no-untyped-call]
     return module
 
 
 def saved(module: torch.jit.ScriptModule) -> Callable[[Path], None]:
-    """Return what writes a module to a file of a model repository."""
+    """Return a function that writes a module to a file of a model repository."""
     return lambda path: torch.jit.save(module, str(path))
 
 
 def file(name: str, *args: float) -> Callable[[Path], None]:
-    """Return what writes a module by class name to a file of a model repository."""
+    """Return a function that writes a module by class name to a file of a model repository."""
     return saved(scripted(name, *args))

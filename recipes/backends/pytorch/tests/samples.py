@@ -1,4 +1,4 @@
-"""Models with their configuration and requests; PyTorch's answer in this process is the expected result."""
+"""Define models with their configuration and requests; PyTorch's answer in this process is the expected result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def numbers(datatype: str, *shape: int, seed: int = 0) -> Tensor:
 class Sample:
     """One model for the comparison with PyTorch.
 
-    `call` runs the module on a request the way a Python program would and returns the outputs by name; the default
+    `call` runs the module on a request as a Python program would and returns the outputs by name; the default
     passes the inputs in the order of `arguments` (default: of the configuration).
     """
 
@@ -103,7 +103,7 @@ def _typed(datatype: str) -> list[Sample]:
 
 
 TYPED = [sample for datatype in TYPES for sample in _typed(datatype)]
-"""Every data type through a computation and through a view that is not contiguous."""
+"""Every data type through a computation and through a non-contiguous view."""
 
 _WORDS = ["one", "", "größer", "two words", "日本語 \N{GRINNING FACE}", "x" * 5000]
 

@@ -22,7 +22,7 @@ GATHER = "dynamic_batching { max_queue_delay_microseconds: 50000 }"
 
 
 def rows(*sizes: int) -> list[dict[str, Value]]:
-    """Return requests of whole numbers, so that a sum is exact in whatever order it is made."""
+    """Return requests of whole numbers, so that a sum is exact in any order."""
     return [
         {"x": torch.arange(size * 4, dtype=torch.float32).reshape(size, 4) + index} for index, size in enumerate(sizes)
     ]
@@ -37,7 +37,7 @@ def serve_rows(service: Service, name: str, extra: str = GATHER, batch: int = 16
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_concurrent_requests_run_as_batches_and_each_gets_its_rows(service: Service, protocol: str) -> None:
+def test_concurrent_requests_are_batched_and_get_their_rows(service: Service, protocol: str) -> None:
     name = f"gathered_{protocol}"
     serve_rows(service, name)
     requests = rows(*[1 + index % 4 for index in range(MANY)])

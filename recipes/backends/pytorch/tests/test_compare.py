@@ -1,4 +1,4 @@
-"""Every data type and every form of inputs and outputs: the server answers what PyTorch answers, bit for bit."""
+"""Test every data type and form of inputs and outputs: the server's answers equal PyTorch's, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration: files and versions, devices, parameters good and bad, auto-completion, load and unload."""
+"""Test configuration: files and versions, devices, parameters good and bad, auto-completion, load and unload."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def doubled(client: Client, name: str, version: str = "", weight: float = 2.0) -
     return same(ask(client, name, {"x": X}, version=version)["y"], X * weight)
 
 
-def test_two_versions_of_a_model_answer_each_with_its_weights(service: Service, client: Client) -> None:
+def test_each_version_of_a_model_answers_with_its_weights(service: Service, client: Client) -> None:
     name = f"versions_{client.protocol}"
     files = {f"{version}/model.pt": file("Weighted", float(version)) for version in (1, 2, 7)}
     text = config(*PORTS, batch=8, extra="version_policy { specific { versions: [1, 7] } }")
@@ -68,7 +68,7 @@ def test_a_file_without_the_usual_suffix_is_recognized(service: Service) -> None
 BROKEN: dict[str, tuple[dict[str, bytes], str]] = {
     "missing": ({}, "model.pt"),
     "empty": ({"1/model.pt": b""}, "model.pt"),
-    "text": ({"1/model.pt": b"this is no model\n" * 100}, "model.pt"),
+    "text": ({"1/model.pt": b"this is not a model\n" * 100}, "model.pt"),
     "empty archive": ({"1/model.pt": b"PK\x05\x06" + bytes(18)}, "model.pt"),
     "package": ({"1/model.pt2": b"this is no package\n" * 100}, "model.pt2"),
 }
@@ -228,7 +228,7 @@ def test_a_model_that_no_longer_loads_keeps_its_old_version(tmp_path: Path) -> N
     assert survived
 
 
-def test_loading_and_unloading_many_times_keeps_the_memory(start_service: Callable[..., Service]) -> None:
+def test_loading_and_unloading_many_times_frees_the_memory(start_service: Callable[..., Service]) -> None:
     other = start_service()
     extent = 4 << 20
     text = config([Port("x", "FP32", [1])], [Port("y", "FP32", [-1])])

@@ -84,11 +84,11 @@ def test_an_exception_in_the_model_is_the_error_of_its_request(service: Service,
         service.load("errors_failing")
     with pytest.raises(InferenceServerException, match=FAILURES[kind]) as caught:
         ask(client, "errors_failing", {"x": torch.full([7], float(kind))})
-    assert "frame #" not in str(caught.value.message()), "a C++ backtrace is no message"
+    assert "frame #" not in str(caught.value.message()), "a C++ backtrace in the message"
     assert same(ask(client, "errors_failing", {"x": torch.zeros(2)})["y"], torch.zeros(2))
 
 
-def test_a_result_of_another_type_than_configured_is_an_error(service: Service, client: Client) -> None:
+def test_a_result_of_an_unconfigured_type_is_an_error(service: Service, client: Client) -> None:
     port = Port("x", "FP32", [-1])
     if "errors_type" not in service.loaded:
         text = config([port], [port._replace(name="y")])

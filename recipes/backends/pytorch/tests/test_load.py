@@ -1,4 +1,4 @@
-"""64 clients at once with good and bad requests: every answer checked, none lost, memory flat, a clean end."""
+"""Test 64 clients at once with good and bad requests: right answers, none lost, memory flat, a clean end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wire import Value, arrays
 
 
 def question(model: str, inputs: Mapping[str, Value], answer: Mapping[str, Value] | str) -> Question:
-    """Return a question in arrays."""
+    """Return a question with arrays."""
     return Question(model, arrays(inputs), answer if isinstance(answer, str) else arrays(answer))
 
 
@@ -40,7 +40,7 @@ def prepare(service: Service) -> list[Question]:
         x = torch.randn(1 + index % 8, 8, generator=generator)
         with torch.inference_mode():
             questions.append(question("mlp", {"x": x}, {"y": models["mlp"][0](x)}))
-        # Whole numbers, so that the sum does not depend on the batch that the request ends in.
+        # Whole numbers, so that the sum does not depend on the batch in which the request runs.
         x = torch.randint(0, 1000, (1 + index % 3, 2 + index % 4), generator=generator).float()
         questions.append(question("rows", {"x": x}, {"sum": x.sum(dim=1, keepdim=True)}))
         x = torch.zeros(1 + 1000 * (index % 5))
@@ -57,7 +57,7 @@ def prepare(service: Service) -> list[Question]:
     return questions
 
 
-def test_64_clients_get_every_answer_right_and_the_memory_stays(tmp_path: Path) -> None:
+def test_64_clients_get_right_answers_and_memory_stays_flat(tmp_path: Path) -> None:
     with begin(tmp_path) as service:
         check_crowd(service, prepare(service))
     assert service.server.exit_code == 0

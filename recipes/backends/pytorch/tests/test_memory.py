@@ -1,4 +1,4 @@
-"""System shared memory: inputs read from it, outputs written to it, for HTTP and gRPC."""
+"""Test system shared memory: inputs read from it, outputs written to it, for HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_input_that_is_not_aligned_is_read(service: Service, client: Client) 
         assert same(value(shared.read("FP64", [9], 3)), x)
 
 
-def test_a_model_that_writes_to_its_input_spares_client_memory(service: Service, client: Client) -> None:
+def test_a_model_writing_to_its_input_leaves_client_memory_alone(service: Service, client: Client) -> None:
     port = Port("x", "FP32", [-1])
     if "memory_inplace" not in service.loaded:
         text = config([port], [port._replace(name="y")])
@@ -68,7 +68,7 @@ def test_strings_go_through_shared_memory(service: Service, client: Client) -> N
 
 
 @pytest.mark.parametrize("kind", ["output region", "input region"])
-def test_a_too_small_region_is_an_error_and_the_server_goes_on(service: Service, client: Client, kind: str) -> None:
+def test_a_too_small_region_is_an_error_and_the_server_continues(service: Service, client: Client, kind: str) -> None:
     port = Port("x", "FP32", [-1])
     if "memory_small" not in service.loaded:
         text = config([port], [port._replace(name="y")])

@@ -1,4 +1,4 @@
-"""Test AOTInductor packages: compiled code answers as in PyTorch, and refuses what it was not compiled for."""
+"""Test AOTInductor packages: they answer as in PyTorch, and refuse inputs that they were not compiled for."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def compile_package(
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Compile a package once."""
+    """Provide a function that compiles each package once."""
     named = {"ids": torch.ones(2, 3, dtype=torch.int64), "weights": torch.ones(2, 3)}
     stored = {"triton_config": json.dumps(STORED)}
     recipes: dict[str, Callable[[Path], Path]] = {
@@ -114,7 +114,7 @@ def test_a_compiled_network_answers_as_in_pytorch(
     answer = ask(client, mlp[0], {"INPUT__0": x})["OUTPUT__0"]
     assert isinstance(answer, torch.Tensor)
     with torch.no_grad():
-        # A dynamic size is compiled for 2 or more: the backend runs one row as two.
+        # A dynamic size is assumed to be at least 2: the backend runs one row as two.
         expected = mlp[1](x) if rows > 1 else mlp[1](torch.cat([x, x]))[:1]
         assert same(answer, expected)
         torch.testing.assert_close(answer, fresh("Mlp")(x))
@@ -126,7 +126,7 @@ def test_concurrent_requests_to_a_compiled_network(
     requests: list[dict[str, Value]] = [{"INPUT__0": torch.full([1 + index % 3, 8], index / 32)} for index in range(48)]
     for request, answer in zip(requests, together(service, "grpc", mlp[0], requests), strict=True):
         assert isinstance(answer, dict), answer
-        # In another batch another kernel may add in another order.
+        # In another batch, another kernel may add in another order.
         with torch.no_grad():
             torch.testing.assert_close(answer["OUTPUT__0"], mlp[1](request["INPUT__0"]))
 

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Value: TypeAlias = Tensor | list[str]
-"""What a model takes and gives: a tensor, or the strings of a BYTES tensor."""
+"""Input or output of a model: a tensor, or the strings of a BYTES tensor."""
 
 TYPES: dict[str, torch.dtype] = {
     name: torch.bfloat16 if name == "BF16" else getattr(torch, dtype.name)

@@ -1,5 +1,5 @@
-# What Boost's own package and CMake's FindBoost define beside Boost::headers. A component other than the headers is a
-# compiled library, which is not here.
+# Names that Boost's own package and CMake's FindBoost define besides Boost::headers. Any other component is a compiled
+# library, which is not included.
 foreach(_boost_name boost disable_autolinking diagnostic_definitions dynamic_linking)
   if(NOT TARGET Boost::${_boost_name})
     add_library(Boost::${_boost_name} INTERFACE IMPORTED)
@@ -21,7 +21,7 @@ foreach(_boost_name IN LISTS Boost_FIND_COMPONENTS)
     set(Boost_${_boost_name}_FOUND FALSE)
     if(Boost_FIND_REQUIRED_${_boost_name})
       set(Boost_FOUND FALSE)
-      set(Boost_NOT_FOUND_MESSAGE "only the headers of Boost are here, not the library ${_boost_name}")
+      set(Boost_NOT_FOUND_MESSAGE "only the headers of Boost are included, not the library ${_boost_name}")
     endif()
   endif()
 endforeach()

@@ -1,4 +1,4 @@
-# What CMake's own FindOpenSSL would set, for projects that do not use the targets.
+# Sets the variables of CMake's own FindOpenSSL, for projects that do not use the targets.
 set(OPENSSL_FOUND TRUE)
 set(OPENSSL_VERSION "${OpenSSL_VERSION}")
 set(OPENSSL_SSL_LIBRARY OpenSSL::SSL)

@@ -1,5 +1,5 @@
-/* What c-ares' configure step would find out on macOS 11 or newer and on Linux with glibc 2.25 or newer.
- * The names are those that the sources ask for; arguments and return types are POSIX's. */
+/* The results of c-ares' configure step on macOS 11 or newer and on Linux with glibc 2.25 or newer.
+ * The sources use these names; arguments and return types are POSIX's. */
 #ifndef MACBUILD_ARES_CONFIG_H
 #define MACBUILD_ARES_CONFIG_H
 
@@ -73,7 +73,7 @@
 #define HAVE_WRITEV 1
 
 #ifdef __APPLE__
-/* <arpa/nameser.h> is not among zig's headers, and the constants of it are in c-ares' own ares_nameser.h. */
+/* <arpa/nameser.h> is not among zig's headers, and its constants are in c-ares' own ares_nameser.h. */
 #define HAVE_ARC4RANDOM_BUF 1
 #define HAVE_AVAILABILITYMACROS_H 1
 #define HAVE_CONNECTX 1

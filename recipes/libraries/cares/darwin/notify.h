@@ -1,4 +1,4 @@
-/* The two calls of libSystem's notify(3) that c-ares uses to learn of a changed DNS configuration; zig carries no
+/* The two calls of libSystem's notify(3) with which c-ares watches for changes of the DNS configuration; zig has no
  * <notify.h>. Source: the manual page notify(3). */
 #ifndef MACBUILD_NOTIFY_H
 #define MACBUILD_NOTIFY_H

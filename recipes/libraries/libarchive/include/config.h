@@ -1,5 +1,5 @@
-// What libarchive 3.6.2's own CMakeLists finds out about macOS 11 and about Linux with glibc, for the files that are
-// compiled. Left out: extended attributes, access lists and the file flags of Linux, which no environment needs.
+// Results of libarchive 3.6.2's own CMakeLists on macOS 11 and on Linux with glibc, for the files that are compiled.
+// Left out: extended attributes, access lists and the file flags of Linux, which no environment needs.
 #ifndef MACBUILD_LIBARCHIVE_CONFIG_H
 #define MACBUILD_LIBARCHIVE_CONFIG_H
 #define __LIBARCHIVE_CONFIG_H_INCLUDED 1
@@ -97,7 +97,7 @@
 #define SIZEOF_INT 4
 #define SIZEOF_LONG 8
 
-// Names in an archive are UTF-8 and become file names as they are, and not in the charset of the locale: a server runs
+// Names in an archive are UTF-8 and become file names unchanged, not in the charset of the locale: a server runs
 // in the "C" locale, where libarchive would refuse a name that is not ASCII.
 #define HAVE_NL_LANGINFO 1
 #define CODESET 0

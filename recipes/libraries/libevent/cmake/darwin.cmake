@@ -1,11 +1,11 @@
-# What libevent's CMakeLists finds out with some 200 small programs, for Darwin from macOS 11 on, on arm64 and x86_64.
-# It is stated here since it is known, since asking takes most of the time of the build, and since newer headers would
-# answer for their own macOS (pipe2 is declared from macOS 27 on). Measured with the headers of zig 0.17 and evidence
-# in cmake/stubs, and compared with the event-config.h of libevent 2.1.8 that Firefox keeps for Macs
-# (ipc/chromium/src/third_party/libevent/mac). Against a Mac's own answers these differ on purpose:
-# - GETPROTOBYNUMBER, ARC4RANDOM_ADDRANDOM: no published wheel is evidence for them, and libevent does without. So
-#   evutil_secure_rng_add_bytes is not there, as on OpenBSD; protocols other than TCP, UDP and SCTP have no name.
-# - STRUCT_SOCKADDR_IN_SIN_LEN: Darwin has it (inet(4)); libevent's CMakeLists asks for it in the wrong struct.
+# The results of some 200 small programs that libevent's CMakeLists runs, for Darwin from macOS 11 on, on arm64 and
+# x86_64. They are stated here because they are known, because the checks take most of the build time, and because newer
+# headers would answer for their own macOS (pipe2 is declared from macOS 27 on). Measured with the headers of zig 0.17
+# and evidence in cmake/stubs, and compared with the event-config.h of libevent 2.1.8 that Firefox keeps for Macs
+# (ipc/chromium/src/third_party/libevent/mac). These differ from a Mac's own answers on purpose:
+# - GETPROTOBYNUMBER, ARC4RANDOM_ADDRANDOM: no published wheel is evidence for them, and libevent works without. So
+#   evutil_secure_rng_add_bytes is missing, as on OpenBSD; protocols other than TCP, UDP and SCTP have no name.
+# - STRUCT_SOCKADDR_IN_SIN_LEN: Darwin has it (inet(4)); libevent's CMakeLists checks for it in the wrong struct.
 
 foreach(name IN ITEMS
   ARC4RANDOM ARC4RANDOM_BUF ARPA_INET_H CLOCK_GETTIME DLFCN_H ERRNO_H FCNTL FCNTL_H GETADDRINFO GETEGID GETEUID
@@ -29,7 +29,7 @@ endforeach()
 set(EVENT__HAVE_DECL_CTL_KERN 1 CACHE INTERNAL "")
 set(EVENT__HAVE_DECL_KERN_ARND 0 CACHE INTERNAL "")
 
-# Types with their sizes; those named HAVE_ only must be there.
+# Types with their sizes; those named HAVE_ only need to exist.
 foreach(type_size IN ITEMS
   HAVE_FD_MASK=4 HAVE_SA_FAMILY_T=1 HAVE_STRUCT_ADDRINFO=48 HAVE_STRUCT_IN6_ADDR=16 HAVE_STRUCT_LINGER=8
   HAVE_STRUCT_SOCKADDR_IN6=28 HAVE_STRUCT_SOCKADDR_STORAGE=128 HAVE_STRUCT_SOCKADDR_UN=106 HAVE_UINT16_T=2

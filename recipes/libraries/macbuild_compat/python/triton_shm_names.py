@@ -1,7 +1,7 @@
 # a single file that users copy
-"""System shared memory of Triton on macOS for Python clients: keys of any length, and a record of each region.
+"""Use system shared memory of Triton on macOS from Python clients, with keys of any length and a record per region.
 
-macOS takes names of at most 31 bytes and compares them byte for byte. The server that macbuild makes turns the key of a
+macOS allows names of at most 31 bytes and compares them byte for byte. A server built by macbuild turns the key of a
 region into such a name; a client has to use the same one. Call :func:`install` once, before regions are made, and go
 on as on Linux::
 
@@ -12,8 +12,7 @@ on as on Linux::
     region = shm.create_shared_memory_region("input", "/a key that may be as long as it likes", 4096)
 
 The rule and the format of the records are those of ``macbuild/compat/shm_names.hpp`` and ``shm_registry.hpp``. This
-file needs nothing but Python; as a program it lists regions (``list``) and removes those of processes that ended
-(``clean``).
+file needs only Python; as a program it lists regions (``list``) and removes those of processes that ended (``clean``).
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ _ZOMBIE = 5  # SZOMB of sys/proc.h
 
 
 def shm_name(key: str) -> str:
-    """Return the name that a macOS server of macbuild uses for a key.
+    """Return the name that a macOS server built by macbuild uses for a key.
 
     Raises
     ------
     ValueError
-        If the key is empty but for slashes, or holds a zero byte.
+        If the key is empty apart from slashes, or contains a zero byte.
     """
     return os.fsdecode(_name(_body(key)))
 
@@ -78,9 +77,9 @@ class Region:
     Parameters
     ----------
     name
-        What the system knows, with the slash.
+        The system's name, with the slash.
     key
-        What it was made by, without leading slashes.
+        The requested key, without leading slashes.
     pid
         The process that made it.
     size
@@ -105,7 +104,7 @@ class _Record:
 
 
 def _read_record(path: Path) -> _Record | None:
-    """Return what a file says; None if it is not there, cannot be trusted, or is not of this format."""
+    """Return the contents of a file; None if it does not exist, cannot be trusted, or has another format."""
     if not _is_private(path.parent):
         return None
     try:
@@ -125,7 +124,7 @@ def _folder() -> Path:
     else:
         base = os.environ.get("TMPDIR")
         base = base if base and base.startswith("/") else None
-    return Path(base or "/tmp") / f"macbuild-shm-{os.geteuid()}"  # made private, or refused
+    return Path(base or "/tmp") / f"macbuild-shm-{os.geteuid()}"  # created as private, or refused
 
 
 def _is_private(folder: Path) -> bool:
@@ -162,7 +161,7 @@ def _write_record(folder: Path, record: _Record) -> None:
 
 
 def _started(pid: int) -> int | None:
-    """Return when a running process was started, as ProcessId of process.hpp; None if it does not run or is hidden."""
+    """Return the start time of a running process, as ProcessId of process.hpp; None if it does not run or is hidden."""
     return _started_darwin(pid) if sys.platform == "darwin" else _started_linux(pid)
 
 
@@ -200,7 +199,7 @@ def _is_alive(record: _Record) -> bool:
 
 
 def _attach(name: bytes) -> int | None:
-    """Return the size of a region; None if there is none."""
+    """Return the size of a region; None if it does not exist."""
     posix = shared_memory._posixshmem  # type: ignore[attr-defined] # os has no shm_open
     try:
         descriptor = posix.shm_open(os.fsdecode(name), os.O_RDONLY, mode=0)
@@ -217,14 +216,14 @@ def _attach(name: bytes) -> int | None:
 class SharedMemory(shared_memory.SharedMemory):
     """A block of shared memory whose name is a key of any length, recorded if it was made here.
 
-    Takes what :class:`multiprocessing.shared_memory.SharedMemory` takes.
+    Accepts the arguments of :class:`multiprocessing.shared_memory.SharedMemory`.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such region, or the name means another key.
+        If there is no such region, or the name belongs to another key.
     FileExistsError
-        If it is to be made and exists.
+        If it is to be created and exists.
     PermissionError
         If the folder of records is not a private folder of this user.
     """
@@ -239,7 +238,7 @@ class SharedMemory(shared_memory.SharedMemory):
         if not create:
             record = _read_record(folder / (_short_hash(system_name) + _SUFFIX))
             if record is not None and record.key != body and system_name[1:] != body:
-                raise FileNotFoundError(2, "the name of this region means another key", name)
+                raise FileNotFoundError(2, "the name of this region belongs to another key", name)
             super().__init__(os.fsdecode(system_name[1:]), create, size, **more)
             return
         _make_folder(folder)
@@ -248,19 +247,19 @@ class SharedMemory(shared_memory.SharedMemory):
             _write_record(folder, _Record(system_name, body, os.getpid(), _started(os.getpid()) or 0))
 
     def unlink(self) -> None:
-        """Remove the region and its record; a process that has it mapped keeps its memory."""
+        """Remove the region and its record; a process that has mapped it keeps its memory."""
         super().unlink()
         with contextlib.suppress(OSError):
             (_folder() / (_short_hash(os.fsencode(self._name)) + _SUFFIX)).unlink()  # type: ignore[attr-defined]
 
 
 def install(*, everywhere: bool = False) -> bool:
-    """Let tritonclient make its regions by this module's :class:`SharedMemory`; nothing is changed off macOS.
+    """Make tritonclient create its regions with this module's :class:`SharedMemory`; change nothing on other systems.
 
     Parameters
     ----------
     everywhere
-        Off macOS too, where only a server built by macbuild understands such names.
+        Also on other systems, where only a server built by macbuild understands such names.
 
     Returns
     -------
@@ -293,8 +292,7 @@ def list_regions() -> list[Region]:
 def clean(prefix: str = "") -> list[str]:
     """Remove regions whose process has ended and whose key starts with a prefix; return their keys.
 
-    A process that has one mapped keeps its memory. Not for regions that are meant to outlive the process that made
-    them.
+    A process that has mapped one keeps its memory. Not for regions that must outlive the process that made them.
     """
     folder = _folder()
     if not _is_private(folder):

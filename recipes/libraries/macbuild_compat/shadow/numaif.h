@@ -1,6 +1,6 @@
-/* Foreign code on Darwin, instead of libnuma's header (man 2 set_mempolicy, get_mempolicy). The only policy is the default
- * one. To ask for it succeeds, since it holds; to ask for another fails with ENOSYS, the answer of a Linux kernel without
- * NUMA, so that a server that was told to bind a model to a node says that it cannot. */
+/* For foreign code on Darwin, instead of libnuma's header (man 2 set_mempolicy, get_mempolicy). The only policy is the
+ * default one. Requesting it succeeds; requesting another fails with ENOSYS, as on a Linux kernel without NUMA, so that
+ * a server that was told to bind a model to a node says that it cannot. */
 #pragma GCC system_header
 #ifndef MACBUILD_SHADOW_NUMAIF_H
 #define MACBUILD_SHADOW_NUMAIF_H
@@ -19,7 +19,7 @@ static inline long set_mempolicy(int mode, const unsigned long* nodes, unsigned 
     return -1;
 }
 
-/* `count` nodes are in whole words of `nodes`; none is set under the default policy. */
+/* `count` nodes take whole words of `nodes`; none is set under the default policy. */
 static inline long get_mempolicy(int* mode, unsigned long* nodes, unsigned long count, void* address, unsigned long flags)
 {
     const unsigned long bits = 8 * sizeof(unsigned long);

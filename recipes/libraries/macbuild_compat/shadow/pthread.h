@@ -1,6 +1,6 @@
-/* Foreign code on Darwin: binding a thread to processors, which Darwin has no call for (thread_policy_set's affinity tag is
- * a hint about caches, and refused on Apple silicon). Both functions fail, so a server that was told to bind a model to
- * processors says that it cannot, instead of running it elsewhere. errno is set besides the result, because Triton's
+/* For foreign code on Darwin: binding a thread to processors, which Darwin has no call for (thread_policy_set's
+ * affinity tag is a hint about caches, and refused on Apple silicon). Both functions fail, so a server that was told to
+ * bind a model to processors says that it cannot, instead of running it elsewhere. errno is also set, because Triton's
  * SetNumaThreadAffinity reads it. */
 #pragma GCC system_header
 #ifndef MACBUILD_SHADOW_PTHREAD_H

@@ -1,5 +1,5 @@
-/* Foreign code on Darwin: cpu_set_t and its macros (Linux: man 3 CPU_SET), which are plain sets of numbers and work as
- * such. Darwin lets nobody bind a thread to a processor; see shadow/pthread.h for what takes a set. */
+/* For foreign code on Darwin: cpu_set_t and its macros (Linux: man 3 CPU_SET), which are plain sets of numbers and work
+ * as such. Darwin cannot bind a thread to a processor; see shadow/pthread.h for the functions that take a set. */
 #pragma GCC system_header
 #ifndef MACBUILD_SHADOW_SCHED_H
 #define MACBUILD_SHADOW_SCHED_H
@@ -14,7 +14,7 @@ typedef struct {
     uint64_t bits[CPU_SETSIZE / 64];
 } cpu_set_t;
 
-/* Numbers outside of the set are ignored, as glibc's macros do. */
+/* Numbers outside the set are ignored, as in glibc's macros. */
 static inline void macbuild_compat_cpu_put(size_t cpu, cpu_set_t* set, int value)
 {
     if (cpu < CPU_SETSIZE && value)

@@ -1,4 +1,4 @@
-/* Foreign code: ftruncate becomes macbuild_compat_ftruncate of macbuild/compat/posix.h when it is linked. */
+/* For foreign code: ftruncate becomes macbuild_compat_ftruncate of macbuild/compat/posix.h at link time. */
 #pragma GCC system_header
 #ifndef MACBUILD_SHADOW_UNISTD_H
 #define MACBUILD_SHADOW_UNISTD_H

@@ -1,4 +1,4 @@
-// Text for a signal handler: a buffer on the stack and write(2), which are all that one may use (sigaction(2)).
+// Text for a signal handler: only a buffer on the stack and write(2), which are safe there (sigaction(2)).
 #pragma once
 
 #include <cstddef>

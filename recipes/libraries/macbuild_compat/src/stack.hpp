@@ -1,4 +1,4 @@
-// What differs between systems in reading the stack.
+// The parts of reading the stack that differ between systems.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace macbuild::compat {
 
-// Stores the addresses that the calling thread would return to, innermost first; with a signal's context those of the
-// interrupted code, the interrupted instruction first.
+// Stores the return addresses of the calling thread, innermost first; with a signal's context those of the interrupted
+// code, the interrupted instruction first.
 std::size_t read_stack(const void* context, std::uintptr_t* addresses, std::size_t room) noexcept;
 
 }  // namespace macbuild::compat

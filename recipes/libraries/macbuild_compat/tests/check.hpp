@@ -1,5 +1,5 @@
-// What the tests are made of: CHECK ends the program at the first thing that is not so; a program may start itself as a
-// child with another part to play, and look at its end.
+// Helpers for the tests: CHECK ends the program at the first failure; a program may start itself as a child with
+// another role, and check how it ends.
 #pragma once
 
 #include <cstdio>
@@ -27,13 +27,13 @@ namespace check {
 
 struct Child {
     int process = 0;
-    int output = -1;  // what it writes to stdout and stderr
+    int output = -1;  // its stdout and stderr
 };
 
 // Starts this program with arguments.
 Child start(const std::vector<std::string>& arguments);
 
-// One line of what a child writes, without its end; what there is at the end of all.
+// One line of a child's output, without its end; all of the rest at the end.
 std::string line_of(const Child& child);
 
 struct End {

@@ -1,4 +1,4 @@
-// Crashes of child processes: the trace, the way to die, and that nothing is allocated on that way.
+// Crashes of child processes: the trace, the way they die, and that nothing is allocated meanwhile.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ namespace compat = macbuild::compat;
 static volatile bool crashing = false;
 
 #ifdef __linux__
-// The program's own malloc tells when it is called on the way down (glibc lets it be replaced).
+// The program's own malloc reports calls during the crash (glibc lets it be replaced).
 extern "C" void* __libc_malloc(std::size_t size);
 extern "C" void* malloc(std::size_t size) {
     if (crashing) {
@@ -63,7 +63,7 @@ __attribute__((noinline)) void overflow(int step) {
     depth = depth + room[0];
 }
 
-// Behind the end of a file there is no memory, though there are addresses.
+// Beyond the end of a file there is no memory, although there are addresses.
 __attribute__((noinline)) void read_behind_a_file() {
     std::FILE* file = std::tmpfile();
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -149,14 +149,14 @@ check::End crash(const char* part, int signal) {
     return end;
 }
 
-// The number after a text, in base 16; the test ends if the text is not there.
+// The number after a text, in base 16; the test ends if the text is missing.
 unsigned long number_after(const std::string& output, const std::string& text, std::size_t from = 0) {
     const std::size_t place = output.find(text, from);
     CHECK(place != std::string::npos);
     return std::stoul(output.substr(place + text.size()), nullptr, 16);
 }
 
-// Whether some frame of the trace is inside of a function that the child has named.
+// Returns whether a frame of the trace is inside a function that the child has named.
 bool has_frame(const std::string& output, const std::string& function) {
     const unsigned long begin = number_after(output, function + " ");
     const std::string mark = compat::executable_path() + " + 0x";

@@ -1,4 +1,4 @@
-// Calls as Triton's sources make them, compiled with shadow/ first on the include path and -Werror.
+// Calls as in Triton's sources, compiled with shadow/ first on the include path and -Werror.
 #include <errno.h>
 #include <fcntl.h>
 #include <numa.h>
@@ -15,7 +15,7 @@
 
 namespace {
 
-// A member and a pointer that have the names of functions which the headers turn: the source must mean its own.
+// A member and a pointer with the names of functions that the headers redirect: the source must get its own.
 struct Allocator {
     int mmap(int value) { return value; }
     int ftruncate = 1;

@@ -95,7 +95,7 @@ void the_folder_comes_back_and_goes_with_the_process()
         const std::string folder = ipc_dir();
         CHECK(folder.starts_with(user_temp_dir() + "/macbuild-ipc-"));
         CHECK_EQUAL(mode_of(folder), 0700U);
-        CHECK(rmdir(folder.c_str()) == 0);  // the system tidies up
+        CHECK(rmdir(folder.c_str()) == 0);  // the system cleans up
         CHECK_EQUAL(ipc_dir(), folder);
         CHECK(access(folder.c_str(), F_OK) == 0);
         std::string asked;

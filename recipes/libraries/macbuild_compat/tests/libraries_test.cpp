@@ -18,7 +18,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A folder that is there only for this process.
+// A folder that exists only for this process.
 std::string make_folder() {
     std::string folder = "/tmp/macbuild-compat-XXXXXX";
     CHECK(mkdtemp(folder.data()) != nullptr);
@@ -72,12 +72,12 @@ void the_nearer_folder_counts_and_then_the_name_as_asked_for() {
     CHECK_EQUAL(*compat::find_library(folders, "libtriton_x.so"), far + "/libtriton_x.so");
     write_file(near + "/libtriton_x.dylib", "");
     CHECK_EQUAL(*compat::find_library(folders, "libtriton_x.so"), near + "/libtriton_x.dylib");
-    CHECK(mkdir((near + "/libtriton_x.so").c_str(), 0700) == 0);  // A folder is no library.
+    CHECK(mkdir((near + "/libtriton_x.so").c_str(), 0700) == 0);  // A folder is not a library.
     CHECK_EQUAL(*compat::find_library(folders, "libtriton_x.so"), near + "/libtriton_x.dylib");
     CHECK(rmdir((near + "/libtriton_x.so").c_str()) == 0);
     write_file(near + "/libtriton_x.so", "");
     CHECK_EQUAL(*compat::find_library(folders, "libtriton_x.so"), near + "/libtriton_x.so");
-    // What an edit puts around the path that Triton makes.
+    // The call that an edit puts around the path that Triton makes.
     CHECK_EQUAL(std::string(macbuild_compat_library_file((near + "/libtriton_x.so").c_str())), near + "/libtriton_x.so");
     CHECK(unlink((near + "/libtriton_x.so").c_str()) == 0);
     const char* kept = macbuild_compat_library_file((near + "/libtriton_x.so").c_str());
@@ -103,7 +103,7 @@ void the_reason_of_dlopen_is_told() {
     const std::string path = folder + "/libtriton_none.so";
     std::string error;
     CHECK(compat::open_library(path, error) == nullptr);
-    // Both names, each with the system's own words, which name the path again.
+    // Both names, each with the system's own message, which names the path again.
     CHECK(error.starts_with(path + ": "));
     CHECK(error.find(path, path.size()) != std::string::npos);
     CHECK(error.find("; " + folder + "/libtriton_none.dylib: ") != std::string::npos);
@@ -120,14 +120,14 @@ void the_program_knows_where_it_is() {
     CHECK(access(program.c_str(), X_OK) == 0);
 }
 
-// Plays an installed program: says what has become of the default for backends.
+// Plays an installed program: prints the resulting default for backends.
 void folders_are_those_of_the_installation() {
     const std::string prefix = make_folder();
     CHECK(mkdir((prefix + "/bin").c_str(), 0755) == 0);
     const std::string program = prefix + "/bin/tritonserver";
     write_file(program, content(compat::executable_path()));
     CHECK(chmod(program.c_str(), 0755) == 0);
-    // By a link elsewhere, as package managers have it, and with a working folder that says nothing.
+    // Through a link elsewhere, as package managers make them, and with an unrelated working folder.
     const std::string link = make_folder() + "/server";
     CHECK(symlink(program.c_str(), link.c_str()) == 0);
     const auto ask = [&] {
@@ -148,10 +148,10 @@ void the_first_folder_that_is_there_counts() {
     const auto* here = reinterpret_cast<const void*>(&the_first_folder_that_is_there_counts);
     const std::string program = compat::executable_path();
     const std::string prefix = program.substr(0, program.rfind('/', program.rfind('/') - 1));
-    // Nothing is there: the place beside the image is named. The fixed place is, alone: it is taken.
+    // Nothing exists: the place beside the image is named. Only the fixed place exists: it is used.
     CHECK_EQUAL(compat::installed_folder("no-such", "/no/such", here), prefix + "/no-such");
     CHECK_EQUAL(compat::installed_folder("no-such", folder, here), folder);
-    // An address of no image: the program's own place.
+    // An address outside all images: the program's own place.
     CHECK_EQUAL(compat::installed_folder("no-such", "/no/such", nullptr), prefix + "/no-such");
     // Another library's place, by an address in it.
     void* function = dlsym(RTLD_DEFAULT, "getpid");

@@ -103,7 +103,7 @@ void memory_is_counted_as_the_activity_monitor_does()
     CHECK_EQUAL(info.free, 60'000ULL * 16384);
     CHECK_EQUAL(info.available, mac.memory_size - 540'000ULL * 16384);
     CHECK_EQUAL(info.cached, 350'000ULL * 16384);
-    mac.wired = 2'000'000;  // counts are not taken at one instant: nothing may wrap
+    mac.wired = 2'000'000;  // counts are not read at one instant: nothing may wrap
     CHECK_EQUAL(memory_info(mac).available, info.free);
     mac.purgeable = 400'000;
     mac.speculative = 200'000;

@@ -106,7 +106,7 @@ void a_watch_calls_once_and_not_after_stop()
     CHECK(becomes(calls, 2));
 }
 
-// A stub whose server is killed ends, as Triton's has to.
+// A stub whose server is killed must end, as Triton's does.
 void a_child_ends_with_its_parent()
 {
     int ends[2];
@@ -177,7 +177,7 @@ void spawn_is_what_fork_and_exec_are()
     sigaddset(&blocked, SIGUSR2);
     sigprocmask(SIG_BLOCK, &blocked, nullptr);
     const std::vector<std::vector<std::string>> all = {
-        // Arguments, environment, folder, parent; an ignored signal and a blocked one do not end it.
+        // Arguments, environment, folder, parent; neither an ignored signal nor a blocked one ends it.
         {"bash", "-c", "printf '%s|' \"$0\" \"$@\" \"$MACBUILD_SPAWN_TEST\" \"$PWD\" $PPID >&9; kill -USR1 $$; kill -USR2 $$; echo alive >&9; exit 7", "a b", ""},
         {"bash", "-c", " exec sh -c 'echo replaced >&9; exit 1'"},
         {"bash", "-c", "kill -9 $$"},

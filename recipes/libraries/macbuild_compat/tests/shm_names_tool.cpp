@@ -1,9 +1,9 @@
 // For the tests that compare with Python (tests/integration/test_compat_shm.py). Keys are hexadecimal.
-//   names            the name for each key that it reads, hexadecimal, a line each
-//   make KEY TEXT    makes a region with that text and ends, as a crash does: the region stays
-//   read KEY         what a region holds, up to the first zero
-//   list             name, key and creator of each region
-//   clean            removes regions of processes that ended; their keys
+//   names            prints the name for each key read from stdin, hexadecimal, one per line
+//   make KEY TEXT    makes a region with that text and ends as in a crash: the region stays
+//   read KEY         prints the contents of a region, up to the first zero
+//   list             prints name, key and creator of each region
+//   clean            removes regions of processes that ended; prints their keys
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

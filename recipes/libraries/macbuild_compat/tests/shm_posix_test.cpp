@@ -1,4 +1,4 @@
-// What foreign code calls, and mapping with pages of 16 KiB on a machine that has others.
+// The calls of foreign code, and mapping with pages of 16 KiB on a machine with other pages.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -47,10 +47,10 @@ void mapping_between_pages_shows_the_right_bytes()
     std::memcpy(part, "gone", 4);
     char back[4];
     CHECK(pread(file, back, 4, 5 * 4096) == 4 && std::memcmp(back, "gone", 4) == 0);
-    // A piece of it cannot be taken back: the pages before and after would go too.
+    // A part of it cannot be unmapped: the pages before and after would go too.
     CHECK(unmap_region(part, 2048) == -1 && errno == EINVAL);
     CHECK_EQUAL(unmap_region(part, 4096), 0);
-    // The whole mapping is gone, with the page that it starts in.
+    // The whole mapping is gone, including the page where it starts.
     CHECK(msync(static_cast<char*>(part) - 4096, 4096, MS_ASYNC) == -1 && errno == ENOMEM);
     CHECK(map_region(nullptr, 10, PROT_READ, MAP_SHARED, file, 7, kPage) == MAP_FAILED && errno == EINVAL);
     void* const whole = map_region(nullptr, kPage, PROT_READ, MAP_SHARED, file, 2 * kPage, kPage);

@@ -1,4 +1,4 @@
-// With the machine's own shared memory, under names that only this test makes.
+// Uses the machine's own shared memory, under names that only this test makes.
 #include "macbuild/compat/shm_registry.hpp"
 
 #include <dirent.h>
@@ -118,7 +118,7 @@ void the_list_gives_keys_back()
         CHECK(region->creator == own_process());
         CHECK(region->size >= 4096);
     }
-    // Another program takes a region away: it is listed no more.
+    // After another program removes a region, it is no longer listed.
     shm_unlink(shm_name(keys[0]).c_str());
     CHECK_EQUAL(registry.list().size(), 2U);
     for (const auto& key : keys)
@@ -131,7 +131,7 @@ void a_name_that_means_another_key_is_refused()
     ShmRegistry registry(folder.path("records"));
     const std::string key = own("first") + kLong;
     close(registry.open(key, kMake, 0600));
-    // Two keys of one hash cannot be found, so the record is made to tell of another key.
+    // No two keys with the same hash are known, so the record is changed to name another key.
     DIR* const entries = opendir(folder.path("records").c_str());
     std::string record;
     while (const dirent* entry = readdir(entries))
@@ -184,7 +184,7 @@ void a_record_from_a_crash_does_not_stop_the_next_server()
     ShmRegistry registry(folder.path("records"));
     const std::string key = own("again") + kLong;
     crash_with(registry, {key});
-    shm_unlink(shm_name(key).c_str());  // as a restart of the machine does, which keeps the record
+    shm_unlink(shm_name(key).c_str());  // like a restart of the machine, which keeps the record
     const int region = registry.open(key, kMake | O_EXCL, 0600);
     CHECK(region >= 0);
     close(region);
@@ -199,7 +199,7 @@ void a_folder_that_others_can_enter_is_not_trusted()
     ShmRegistry registry(folder.path("records"));
     CHECK_EQUAL(registry.open(own("open"), kMake, 0600), -EPERM);
     CHECK(!exists(own("open")));
-    // What a stranger wrote there must not take a region away.
+    // A record written there by a stranger must not remove a region.
     ShmRegistry good(folder.path("good"));
     close(good.open(own("mine"), kMake, 0600));
     CHECK(good.list().size() == 1);
@@ -230,7 +230,7 @@ void garbage_in_the_folder_is_no_record()
     close(registry.open(own("good"), kMake, 0600));
     std::ofstream(folder.path("records/aaaa.region")) << "macbuild-shm 1\nname zz\n";
     std::ofstream(folder.path("records/bbbb.region")) << std::string(5000, '\xff');
-    // A record under a file name that is not its own must not make a region of somebody else vanish.
+    // A record under a file name that is not its own must not remove another user's region.
     std::ofstream(folder.path("records/cccc.region")) << "macbuild-shm 1\nname 2f78\nkey 78\npid 1\nstarted 1\n";
     CHECK_EQUAL(registry.list().size(), 1U);
     CHECK(registry.remove_stale().empty());

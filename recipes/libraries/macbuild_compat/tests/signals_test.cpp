@@ -27,7 +27,7 @@ int last = 0;
 bool on_main = false;
 pthread_t main_thread;
 
-// What a handler of signal(2) must not do: lock, allocate, wake up others.
+// Things that a handler of signal(2) must not do: lock, allocate, wake up others.
 void remember(int signal) {
     const std::lock_guard lock(mutex);
     ++arrived;
@@ -163,7 +163,7 @@ void a_fork_can_have_a_thread_of_its_own() {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-// A server: ends in good order at SIGTERM, with the status of an orderly end.
+// A server: ends cleanly at SIGTERM, with the status of a clean end.
 int serve() {
     CHECK(macbuild_compat_signal(SIGTERM, remember) != SIG_ERR);
     std::puts("ready");

@@ -13,7 +13,7 @@ namespace compat = macbuild::compat;
 
 namespace {
 
-// A stack of frame records: word 2n is the address of the next record, word 2n + 1 the address to return to.
+// A stack of frame records: word 2n is the address of the next record, word 2n + 1 the return address.
 struct Stack {
     std::uintptr_t words[16] = {};
 

@@ -1,4 +1,4 @@
-// The constructor that the linker is asked for makes a broken connection an error before main.
+// The constructor that the linker includes makes a broken connection an error before main.
 #include <signal.h>
 
 #include "check.hpp"

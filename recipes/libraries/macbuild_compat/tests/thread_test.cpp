@@ -58,7 +58,7 @@ void a_thread_sets_its_own_priority_only()
 #endif
     }).join();
     CHECK_EQUAL(getpriority(PRIO_PROCESS, 0), before);
-    // What is no thread goes to the system.
+    // A number that is not a thread is passed to the system.
     CHECK_EQUAL(macbuild_compat_setpriority(PRIO_PROCESS, 0, before), 0);
     CHECK(macbuild_compat_setpriority(-1, 0, 0) == -1 && errno == EINVAL);
 }

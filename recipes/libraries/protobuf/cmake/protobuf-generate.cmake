@@ -1,14 +1,14 @@
 # protobuf_generate(...): runs protoc over .proto files. The parameters are those of protobuf's own function, which its
 # documentation describes (docs/cmake_protobuf_generate.md in protobuf's repository):
 #
-#   TARGET <target>          add the generated files to it, and take the .proto files among its sources
+#   TARGET <target>          add the generated files to it, and use the .proto files among its sources
 #   OUT_VAR <variable>       the generated files
-#   PROTOS <file>...         what to compile
+#   PROTOS <file>...         files to compile
 #   LANGUAGE <name>          cpp (default), python, or the name of a plugin's output
 #   PROTOC_OUT_DIR <folder>  default: the current binary folder
 #   IMPORT_DIRS <folder>...  where imports are; APPEND_PATH adds the folder of each .proto file. Default: the current
 #                            source folder
-#   GENERATE_EXTENSIONS      ends of the generated files' names, for other languages than cpp and python
+#   GENERATE_EXTENSIONS      suffixes of the generated files' names, for languages other than cpp and python
 #   EXPORT_MACRO, PLUGIN, PLUGIN_OPTIONS, PROTOC_OPTIONS, PROTOC_EXE, DEPENDENCIES
 function(protobuf_generate)
   cmake_parse_arguments(PARSE_ARGV 0 arg "APPEND_PATH"
@@ -45,7 +45,7 @@ function(protobuf_generate)
   if(NOT arg_PROTOC_EXE)
     set(arg_PROTOC_EXE protobuf::protoc)
     if(NOT TARGET protobuf::protoc)
-      message(FATAL_ERROR "protobuf_generate: there is no protoc that runs on this machine; set PROTOBUF_HOST_ROOT")
+      message(FATAL_ERROR "protobuf_generate: no protoc for this machine; set PROTOBUF_HOST_ROOT")
     endif()
   endif()
 
@@ -100,7 +100,8 @@ function(protobuf_generate)
   endif()
 endfunction()
 
-# The path of a .proto file relative to the first import folder that it is in, without the extension: what protoc calls it.
+# The path of a .proto file relative to the first import folder that contains it, without the extension, as protoc uses
+# it.
 function(_protobuf_output_stem proto folders variable)
   cmake_path(NORMAL_PATH proto)
   foreach(folder IN LISTS folders)
@@ -112,5 +113,5 @@ function(_protobuf_output_stem proto folders variable)
       return()
     endif()
   endforeach()
-  message(FATAL_ERROR "protobuf_generate: ${proto} is in none of the import folders: ${folders}")
+  message(FATAL_ERROR "protobuf_generate: ${proto} is not in any of the import folders: ${folders}")
 endfunction()

@@ -1,5 +1,5 @@
-# The functions and variables of CMake's FindProtobuf, for consumers that set protobuf_MODULE_COMPATIBLE before they ask for
-# the package.
+# The functions and variables of CMake's FindProtobuf, for consumers that set protobuf_MODULE_COMPATIBLE before
+# find_package.
 if(NOT protobuf_MODULE_COMPATIBLE)
   return()
 endif()
@@ -38,7 +38,7 @@ set(Protobuf_FOUND ON)
 set(Protobuf_VERSION @PROJECT_VERSION@.0)
 get_target_property(Protobuf_INCLUDE_DIRS protobuf::libprotobuf INTERFACE_INCLUDE_DIRECTORIES)
 set(Protobuf_INCLUDE_DIR ${Protobuf_INCLUDE_DIRS})
-# Targets, so that what these libraries need is linked, too.
+# Targets, so that the dependencies of these libraries are linked, too.
 set(Protobuf_LIBRARIES protobuf::libprotobuf)
 set(Protobuf_LITE_LIBRARIES protobuf::libprotobuf-lite)
 set(Protobuf_PROTOC_LIBRARIES "")

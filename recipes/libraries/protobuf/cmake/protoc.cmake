@@ -1,6 +1,6 @@
-# protobuf::protoc, where the package has none of its own because it is for another machine than the one that builds. Its
-# place is PROTOBUF_HOST_ROOT (the package of the same version, built for this machine) or Protobuf_PROTOC_EXECUTABLE; else
-# PATH is searched.
+# protobuf::protoc, if the package has none of its own because it is for another machine than the build machine. It is
+# in PROTOBUF_HOST_ROOT (the package of the same version, built for this machine), Protobuf_PROTOC_EXECUTABLE, or else
+# on PATH.
 if(NOT TARGET protobuf::protoc)
   set(_protobuf_protoc "")
   foreach(_protobuf_name Protobuf_PROTOC_EXECUTABLE PROTOBUF_PROTOC_EXECUTABLE)

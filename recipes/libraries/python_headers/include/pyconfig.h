@@ -1,5 +1,5 @@
-// What Python's configure script finds on a 64-bit macOS or Linux, as far as its public headers ask. On macOS
-// pymacconfig.h, which Python.h includes after this, decides about sizes anew.
+// Results of Python's configure script on a 64-bit macOS or Linux that its public headers need. On macOS
+// pymacconfig.h, which Python.h includes after this, sets the sizes again.
 #ifndef Py_PYCONFIG_H
 #define Py_PYCONFIG_H
 

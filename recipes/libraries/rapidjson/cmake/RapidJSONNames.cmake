@@ -1,5 +1,5 @@
-# All names under which projects know RapidJSON: the release and the branch's head set variables that differ in case, and
-# the head's target is RapidJSON or rapidjson, without a namespace.
+# All names under which projects know RapidJSON: the variables of the release and of the branch's head differ in case,
+# and the head's target is RapidJSON or rapidjson, without a namespace.
 get_target_property(RapidJSON_INCLUDE_DIR RapidJSON::RapidJSON INTERFACE_INCLUDE_DIRECTORIES)
 set(RapidJSON_INCLUDE_DIRS "${RapidJSON_INCLUDE_DIR}")
 set(RAPIDJSON_INCLUDE_DIRS "${RapidJSON_INCLUDE_DIR}")

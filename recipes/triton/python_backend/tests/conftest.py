@@ -1,4 +1,4 @@
-"""Let the tests find the code they share with those of the server."""
+"""Make the code shared with the tests of the server importable."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from backend_testing.repository import Port, Repository, config, parameters
 
 __all__ = ["Python", "add_model", "alive", "environment", "here", "packed", "report", "until", "wanted"]
 
-# Writes a report beside itself; doubles unless the first number says otherwise.
+# Writes a report beside itself; doubles its input, except for two numbers that cause errors.
 MODEL = """
 import json, os, sys
 import triton_python_backend_utils as pb_utils
@@ -56,7 +56,7 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class Python:
-    """An installation: its folder, and its version as `3.12`."""
+    """An installation: its folder, and its version such as `3.12`."""
 
     prefix: Path
     version: str
@@ -74,7 +74,7 @@ def here() -> Python:
 
 
 def wanted() -> list[Python]:
-    """Return the Python of the tests, and those whose folders PYTHON_BACKEND_TEST_PYTHONS lists as PATH does."""
+    """Return the Python of the tests, and those in the folders of PYTHON_BACKEND_TEST_PYTHONS, a list like PATH."""
     found = [here()]
     for prefix in filter(None, os.environ.get("PYTHON_BACKEND_TEST_PYTHONS", "").split(os.pathsep)):
         command = [
@@ -90,7 +90,7 @@ def wanted() -> list[Python]:
 
 
 def environment(folder: Path, python: Python) -> Path:
-    """Make an environment as conda-pack lays it out: its own bin, lib and activate, which may be anywhere."""
+    """Make an environment with the layout of conda-pack: its own bin, lib and activate, which may be anywhere."""
     (folder / "bin").mkdir(parents=True)
     (folder / "lib").mkdir()
     (folder / "bin" / "python3").symlink_to(python.prefix / "bin" / f"python{python.version}")
@@ -117,7 +117,7 @@ def add_model(folder: Path, name: str, *, execution: Path | None = None, count: 
 
 
 def report(model: Path) -> dict[str, Any]:
-    """Return the report of a model's process at its start."""
+    """Return the report that a model's process writes at its start."""
     found: dict[str, Any] = json.loads((model / "1" / "seen.json").read_text())
     return found
 

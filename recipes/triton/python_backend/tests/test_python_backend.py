@@ -22,7 +22,7 @@ STUB = tree() / "backends" / "python" / "triton_python_backend_stub"
 
 @pytest.fixture(autouse=True)
 def own_python_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the Python of the tests, which has numpy, first on PATH, with no other setting that names one."""
+    """Put the Python of the tests, which has numpy, first on PATH, and unset all variables that name another."""
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "MACBUILD_PYTHON_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -37,7 +37,7 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def service(tmp_path: Path, models: Path) -> Iterator[Service]:
-    """A server with a doubling model."""
+    """Provide a server with a doubling model."""
     add_model(models, "double")
     with running(tmp_path, models) as service:
         yield service
@@ -50,11 +50,11 @@ def ask(client: Client, value: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 
 def regions() -> list[Path]:
-    """Return the folders in which servers keep their replacement for shared memory."""
+    """Return the folders in which servers keep their substitute for shared memory."""
     return list(Path(tempfile.gettempdir(), f"macbuild-ipc-{os.geteuid()}").glob("*"))
 
 
-def test_tensors_of_any_size_come_back_doubled(service: Service) -> None:
+def test_tensors_of_any_size_are_doubled(service: Service) -> None:
     client = service.connect()
     for size in (6, 0, 1, 4_000_000, 3, 6_000_000, 6):
         assert ask(client, np.arange(size, dtype=np.float32))
@@ -135,7 +135,7 @@ def test_a_model_may_bring_a_copy_of_the_launcher(tmp_path: Path, models: Path) 
     assert command.startswith(str(model / STUB.name))
 
 
-def test_an_environment_of_venv_is_that_of_its_python(tmp_path: Path, models: Path) -> None:
+def test_a_venv_runs_with_the_python_it_was_made_from(tmp_path: Path, models: Path) -> None:
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     model = add_model(models, "own", execution=folder)

@@ -1,4 +1,4 @@
-"""One tritonserver with identity models for the whole session, and a connection to it."""
+"""Provide one tritonserver with identity models for the whole session, and a connection to it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from regions import keys_left, speak
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model repository that most tests share."""
+    """Provide the model repository that most tests share."""
     return standard(tmp_path_factory.mktemp("repository") / "models")
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Service]:
-    """The server that most tests share; at the end its exit code must be 0, and all shared memory gone."""
+    """Provide the server that most tests share; at the end its exit code must be 0, and all shared memory gone."""
     with running(tmp_path_factory.mktemp("service"), repository) as service:
         speak(service.connect())
         yield service

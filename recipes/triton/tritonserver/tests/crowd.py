@@ -31,7 +31,7 @@ _NOTHING = np.zeros(0, np.float32)
 
 
 class _Asker(threading.Thread):
-    """One client with a region of its own, under a long key."""
+    """One client with its own region, under a long key."""
 
     def __init__(self, crowd: Crowd, number: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _Asker(threading.Thread):
     def visit(self, region: Region) -> None:
         """Send requests over one connection until its server is told to stop and a bit longer; then try another one.
 
-        A real server serves the connections that it has until they are closed, and waits for that.
+        A real server serves its open connections until they are closed, and waits for that.
         """
         era = self.crowd.era
         client = Client("http", self.crowd.address)
@@ -79,7 +79,7 @@ class _Asker(threading.Thread):
         self.crowd.up.wait()
 
     def knock(self) -> None:
-        """Open new connections to a server that was told to stop, which it accepts only until it has noticed."""
+        """Open new connections to a server that was told to stop, which accepts them only until it notices."""
         end = time.monotonic() + _PATIENCE
         while not self.crowd.up.is_set():
             try:
@@ -90,13 +90,13 @@ class _Asker(threading.Thread):
                 self.counts["new connection refused"] += 1
                 return
             if time.monotonic() > end:
-                self.crowd.problems.append("still ready though it was told to end")
+                self.crowd.problems.append("still ready although it was told to end")
                 return
             time.sleep(0.05)
 
     def closed(self, region: Region, error: BaseException) -> None:
-        """Record a connection without an answer: a request that was executed should have got one."""
-        self.counts["closed before it was taken"] += 1
+        """Record a connection without an answer: an executed request should have got one."""
+        self.counts["closed before it was accepted"] += 1
         if self.item.size and same(region.read("FP32", self.item.shape, _HALF), self.item):
             self.crowd.problems.append(f"executed, but not answered: {error!r}")
 
@@ -131,18 +131,18 @@ class Crowd:
     Parameters
     ----------
     address
-        Of each server in turn.
+        Address of each server in turn.
 
     Attributes
     ----------
     problems
         Descriptions of what went wrong.
     up
-        Whether a server is there and was not told to end. Clients wait for it.
+        Whether a server is running that was not told to end. Clients wait for it.
     era
         How many servers were told to end.
     asks
-        Whether the clients go on.
+        Whether the clients continue.
     """
 
     def __init__(self, address: str) -> None:
@@ -154,7 +154,7 @@ class Crowd:
         self._askers = [_Asker(self, number) for number in range(CLIENTS)]
 
     def start(self) -> None:
-        """Start all clients, when the first server is there."""
+        """Start all clients, when the first server is running."""
         self.up.set()
         for asker in self._askers:
             asker.start()
@@ -177,9 +177,9 @@ class Crowd:
             self.problems.append(words)
 
     def counts(self) -> Counter[str]:
-        """Return how many requests ended how."""
+        """Return how many requests had which outcome."""
         return sum((asker.counts for asker in self._askers), Counter())
 
     def latencies(self) -> Sequence[float]:
-        """Return the seconds that each good answer took, in order of size."""
+        """Return the seconds that each good answer took, in ascending order."""
         return sorted(seconds for asker in self._askers for seconds in asker.latencies)

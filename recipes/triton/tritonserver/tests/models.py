@@ -49,7 +49,7 @@ def standard(folder: Path) -> Path:
 
 
 def samples(datatype: str, count: int) -> Value:
-    """Return values of a type, with its least and greatest among them."""
+    """Return values of a type, including its minimum and maximum."""
     dtype = TYPES[datatype]
     if datatype == "BYTES":
         words = ["", "one", "größer", '\0\x01\n"\\', "x" * 300]

@@ -1,4 +1,4 @@
-"""System shared memory under keys of any length, registered with the server."""
+"""Provide system shared memory under keys of any length, registered with the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LINUX_FOLDER = Path("/dev/shm")
 _LONG = 100
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "libraries/macbuild_compat/python"))
-# The file that users of a macOS server copy; it is in no package.
+# The file that users of a macOS server copy; it is not in any package.
 names: Any = importlib.import_module("triton_shm_names")
 
 _keys: set[str] = set()
@@ -39,7 +39,7 @@ def new_key(length: int = _LONG) -> str:
 def speak(client: Client) -> None:
     """Make tritonclient use the same names as the server: those of macOS, or plain ones.
 
-    A server that macbuild makes for Linux, to be tested there, may have the names of macOS, too.
+    A server that macbuild builds for Linux, for tests there, may use the names of macOS, too.
     """
     if names.install():
         return
@@ -52,7 +52,7 @@ def speak(client: Client) -> None:
 
 
 def keys_left() -> list[str]:
-    """Return the keys of these tests whose regions are still there."""
+    """Return the keys of these tests whose regions still exist."""
     found = {f"/{region.key}" for region in names.list_regions()} & _keys
     if _LINUX_FOLDER.is_dir():
         files = {f"/{path.name}" for path in _LINUX_FOLDER.iterdir()}
@@ -62,7 +62,7 @@ def keys_left() -> list[str]:
 
 @contextmanager
 def made(key: str, size: int) -> Iterator[Any]:
-    """Make a region as a client does, and remove it when the block ends."""
+    """Create a region as a client does, and remove it when the block ends."""
     _keys.add(key)
     handle = shm.create_shared_memory_region(key, key, size)
     try:
@@ -75,7 +75,7 @@ def made(key: str, size: int) -> Iterator[Any]:
 class Region:
     """A window of shared memory that the server knows by a name; offsets and sizes are in bytes.
 
-    `handle` is what tritonclient made for the whole region, `start` where the window begins in it.
+    `handle` is tritonclient's for the whole region, `start` where the window begins in it.
     """
 
     name: str
@@ -84,13 +84,13 @@ class Region:
     start: int
 
     def write(self, item: Value, offset: int = 0) -> int:
-        """Write an array, BYTES in Triton's encoding, and return how many bytes it takes."""
+        """Write an array, BYTES in Triton's encoding, and return its size in bytes."""
         data = serialize_byte_tensor(item).item() if item.dtype == np.object_ else item.tobytes()
         shm.set_shared_memory_region(self.handle, [np.frombuffer(data, np.uint8)], self.start + offset)
         return len(data)
 
     def read(self, datatype: str, shape: Sequence[int], offset: int = 0) -> Value:
-        """Return a copy of an array of a type as `FP32`."""
+        """Return a copy of an array of a Triton type such as `FP32`."""
         if datatype == "BYTES":
             return np.array(shm.get_contents_as_numpy(self.handle, np.object_, list(shape), self.start + offset))
         size = int(np.prod(shape)) * TYPES[datatype].itemsize
@@ -113,7 +113,7 @@ class Region:
 
 @contextmanager
 def region(client: Client, key: str = "", *, size: int = SIZE, start: int = 0) -> Iterator[Region]:
-    """Make a region and let the server, if it runs, know it from `start` on, until the block ends."""
+    """Create a region and register it with the server, if it runs, from `start` on, until the block ends."""
     key = key or new_key()
     name = f"region-{uuid4().hex}"
     with made(key, size) as handle:

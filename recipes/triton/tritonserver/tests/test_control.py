@@ -18,7 +18,7 @@ _PATIENCE = 60.0
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository that tests add models to."""
+    """Provide a repository that tests add models to."""
     folder = tmp_path_factory.mktemp("repository")
     add(folder, "first")
     add(folder, "second")
@@ -27,7 +27,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def controlled(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Service]:
-    """A server that loads one model when it starts, the others on request."""
+    """Provide a server that loads one model when it starts, the others on request."""
     arguments = "--model-control-mode=explicit", "--load-model=first"
     with running(tmp_path_factory.mktemp("controlled"), models, *arguments) as service:
         yield service
@@ -35,7 +35,7 @@ def controlled(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterat
 
 @pytest.fixture
 def hand(controlled: Service) -> Client:
-    """A connection to it."""
+    """Provide a connection to it."""
     return controlled.connect()
 
 
@@ -99,7 +99,7 @@ def test_a_request_in_flight_survives_the_unloading_of_its_model(hand: Client, m
     assert same(np.array(waiting.get_result().as_numpy("OUTPUT0")), ITEM["INPUT0"])
 
 
-def test_models_are_not_controlled_without_that_mode(client: Client) -> None:
+def test_models_are_not_controlled_in_other_modes(client: Client) -> None:
     for call in (client.load, client.unload):
         with pytest.raises(InferenceServerException, match=r"explicit|control"):
             call("identity")

@@ -44,13 +44,13 @@ UNREADABLE = {
     "too few numbers": head({**GOOD, "shape": [1, 3]}),
     "too many numbers": head({**GOOD, "shape": [1, 1]}),
     "negative shape": head({**GOOD, "shape": [1, -2]}),
-    "shape is no list": head({**GOOD, "shape": 2}),
+    "shape is not a list": head({**GOOD, "shape": 2}),
     "shape of words": head({**GOOD, "shape": ["1", "2"]}),
     "a word for a number": head({**GOOD, "data": [1, "two"]}),
     "no name": head({key: GOOD[key] for key in ("shape", "datatype", "data")}),
     "no shape": head({key: GOOD[key] for key in ("name", "datatype", "data")}),
     "no type": head({key: GOOD[key] for key in ("name", "shape", "data")}),
-    "inputs are no list": b'{"inputs": 7}',
+    "inputs are not a list": b'{"inputs": 7}',
     "no inputs": b"{}",
     "not JSON": b"\xff\x00 hello",
     "JSON cut off": head(GOOD)[:-3],
@@ -96,11 +96,11 @@ def test_an_unreadable_request_is_an_error_and_does_no_harm(service: Service, cl
         ("batch too large", "batch"),
     ],
 )
-def test_the_message_names_the_fault(service: Service, kind: str, words: str) -> None:
+def test_the_message_names_the_error(service: Service, kind: str, words: str) -> None:
     assert words in refused(service, WRONG[kind])
 
 
-def test_missing_input_of_two(service: Service, client: Client) -> None:
+def test_one_missing_input_of_two_is_an_error(service: Service, client: Client) -> None:
     found = service.ask("POST", "/v2/models/pair/infer", head(GOOD))
     assert found.refused
     assert b"pair" in found.body
@@ -121,7 +121,7 @@ def test_binary_data_that_does_not_fit_is_refused(service: Service, client: Clie
     "sent", [b"", b"POST /v2/mod", b"POST /v2/models/identity/infer HTTP/1.1\r\nHost: x\r\n", b"body"]
 )
 @pytest.mark.parametrize("how", ["closed", "reset", "half closed"])
-def test_a_connection_that_ends_in_the_middle_of_a_request(
+def test_a_connection_closed_during_a_request_does_no_harm(
     service: Service, client: Client, sent: bytes, how: str
 ) -> None:
     if sent == b"body":

@@ -34,17 +34,17 @@ def echoed(client: Client, item: Value, model: str, *, binary_in: bool = True, b
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (BATCH, 33), (2, 4096)])
 @pytest.mark.parametrize("datatype", TYPES)
-def test_every_type_in_binary(client: Client, datatype: str, shape: tuple[int, int]) -> None:
+def test_every_type_is_returned_in_binary(client: Client, datatype: str, shape: tuple[int, int]) -> None:
     item = samples(datatype, shape[0] * shape[1]).reshape(shape)
     assert same(echoed(client, item, f"identity_{datatype.lower()}"), item)
 
 
 @pytest.mark.parametrize("ways", [(False, False), (True, False), (False, True)], ids=str)
 @pytest.mark.parametrize("datatype", sorted(set(TYPES) - BINARY_ONLY))
-def test_every_type_in_json(client: Client, datatype: str, ways: tuple[bool, bool]) -> None:
+def test_every_type_is_returned_in_json(client: Client, datatype: str, ways: tuple[bool, bool]) -> None:
     item = samples(datatype, 12).reshape(2, 6)
     found = echoed(client, item, f"identity_{datatype.lower()}", binary_in=ways[0], binary_out=ways[1])
-    # With JSON, texts come back as str.
+    # With JSON, strings are returned as str.
     strings = found.dtype == np.object_ and not ways[1]
     assert same(np.char.encode(found.astype(str)).astype(object) if strings else found, item)
 
@@ -92,7 +92,7 @@ def test_all_outputs_are_binary_if_the_request_says_so(service: Service) -> None
     assert found.body[size:] == np.array([1.5, -2], np.float32).tobytes()
 
 
-def test_two_inputs_of_different_types_and_a_choice_of_outputs(client: Client) -> None:
+def test_inputs_differ_in_type_and_outputs_are_chosen(client: Client) -> None:
     left, right = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(10, dtype=np.int32).reshape(2, 5)
     found = client.infer("pair", {"INPUT0": left, "INPUT1": right})
     assert same(found["OUTPUT0"], left)
@@ -102,7 +102,7 @@ def test_two_inputs_of_different_types_and_a_choice_of_outputs(client: Client) -
     assert same(found["OUTPUT1"], right)
 
 
-def test_json_and_binary_inputs_in_one_request(client: Client) -> None:
+def test_a_request_may_mix_json_and_binary_inputs(client: Client) -> None:
     left, right = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(10, dtype=np.int32).reshape(2, 5)
     for ways in ((True, False), (False, True)):
         inputs = [tensor(left, binary=ways[0]), tensor(right, binary=ways[1], name="INPUT1")]
@@ -116,13 +116,13 @@ def test_a_model_without_batches_takes_its_whole_shape(client: Client) -> None:
     assert same(echoed(client, item, "plane"), item)
 
 
-def test_16_mib_in_one_tensor(client: Client) -> None:
+def test_a_tensor_of_16_mib_is_returned(client: Client) -> None:
     item = np.random.default_rng(5).random((4, 1 << 20), np.float32)
     assert same(echoed(client, item, "identity"), item)
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_compressed_requests_and_answers(client: Client, algorithm: str) -> None:
+def test_requests_and_answers_may_be_compressed(client: Client, algorithm: str) -> None:
     item = np.arange(5000, dtype=np.float32).reshape(1, 5000)
     answer = client.raw.infer(
         "identity",
@@ -139,7 +139,7 @@ def test_one_connection_serves_many_requests(client: Client) -> None:
         assert same(echoed(client, item, "identity"), item)
 
 
-def test_requests_that_wait_are_gathered_and_each_gets_its_own(service: Service) -> None:
+def test_waiting_requests_are_batched_and_get_their_own_rows(service: Service) -> None:
     before = service.connect().statistics("gathering")
     items = [np.full((1, 3), index, np.float32) for index in range(16)]
 

@@ -62,7 +62,7 @@ def test_long_keys_that_differ_in_the_last_byte_are_two_regions(client: Client) 
 
 
 @pytest.mark.parametrize("datatype", TYPES)
-def test_every_type_is_read_from_and_written_to_shared_memory(client: Client, datatype: str) -> None:
+def test_every_type_is_read_from_and_written_to_memory(client: Client, datatype: str) -> None:
     item = samples(datatype, 35).reshape(5, 7)
     with region(client) as shared:
         outputs = [shared.output(HALF, HALF)]
@@ -84,20 +84,20 @@ def test_windows_begin_at_any_page_of_4_kib(client: Client, start: int) -> None:
         assert [same(shared.read("FP32", ITEM.shape, place + 1000), ITEM) for place in places].count(True) == 1
 
 
-def test_an_input_at_an_odd_offset(client: Client) -> None:
+def test_an_input_may_be_at_an_odd_offset(client: Client) -> None:
     with region(client) as shared:
         answer = client.raw.infer("identity", [shared.input(ITEM, 3)])
         assert same(np.array(answer.as_numpy("OUTPUT0")), ITEM)
 
 
-def test_the_whole_region_to_the_last_byte(client: Client) -> None:
+def test_the_whole_region_is_usable_to_the_last_byte(client: Client) -> None:
     item = np.arange(SIZE // 4, dtype=np.float32).reshape(1, SIZE // 4)
     with region(client) as shared, region(client) as other:
         client.raw.infer("identity", [shared.input(item)], outputs=[other.output(0, SIZE)])
         assert same(other.read("FP32", item.shape), item)
 
 
-def test_one_output_in_shared_memory_and_one_in_the_answer(client: Client) -> None:
+def test_one_output_may_be_in_memory_and_one_in_the_answer(client: Client) -> None:
     numbers = np.arange(6, dtype=np.int32).reshape(2, 3)
     with region(client) as shared:
         inputs = [shared.input(ITEM), shared.input(numbers, 1024, name="INPUT1")]
@@ -107,7 +107,7 @@ def test_one_output_in_shared_memory_and_one_in_the_answer(client: Client) -> No
         assert same(shared.read("FP32", ITEM.shape, HALF), ITEM)
 
 
-def test_unregistering_one_or_all(client: Client) -> None:
+def test_regions_are_unregistered_one_by_one_or_all(client: Client) -> None:
     with region(client) as left, region(client) as right:
         assert {each["name"] for each in status(client)} == {left.name, right.name}
         client.raw.unregister_system_shared_memory(left.name)
@@ -151,7 +151,7 @@ def test_a_name_can_be_registered_once(client: Client) -> None:
 @pytest.mark.parametrize(("start", "size"), [(0, SIZE + 1), (0, 1 << 40), (4096, SIZE), (SIZE * 2, 4096)])
 def test_a_window_beyond_the_region_is_refused(client: Client, start: int, size: int) -> None:
     key = new_key()
-    # Whole pages of macOS, so that there is no room behind the region on any system.
+    # Whole pages of macOS, so that there is no room after the region on any system.
     with made(key, SIZE):
         assert "beyond" in refused(lambda: client.raw.register_system_shared_memory("beyond", key, size, start))
     assert status(client) == []
@@ -183,7 +183,7 @@ def test_data_outside_the_region_is_refused(client: Client, kind: str, offset: i
 
 
 @pytest.mark.parametrize("size", [ITEM.nbytes - 4, ITEM.nbytes + 4, 1])
-def test_an_input_of_another_size_than_its_shape_is_refused(client: Client, size: int) -> None:
+def test_an_input_whose_size_differs_from_its_shape_is_refused(client: Client, size: int) -> None:
     with region(client) as shared:
         assert "INPUT0" in infer_refused(client, shared.input(ITEM, size=size))
 
@@ -206,7 +206,7 @@ def test_a_registration_that_cannot_be_read_is_an_error(service: Service, client
     assert status(client) == []
 
 
-def test_unregistering_while_a_request_uses_the_region(service: Service) -> None:
+def test_unregistering_a_region_in_use_does_no_harm(service: Service) -> None:
     client, slow = service.connect(), service.connect()
     with region(client) as shared:
         outputs = [shared.output(HALF, ITEM.nbytes)]

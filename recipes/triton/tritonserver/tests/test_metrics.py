@@ -31,7 +31,7 @@ def metrics(service: Service) -> dict[tuple[str, str], float]:
 
 
 def counted(service: Service, name: str, model: str, wanted: float) -> float:
-    """Return a count, which the server raises after it has answered."""
+    """Return a count, which the server increments after it has answered."""
     end = time.monotonic() + _PATIENCE
     while (found := metrics(service).get((name, model), 0)) < wanted and time.monotonic() < end:
         time.sleep(0.05)

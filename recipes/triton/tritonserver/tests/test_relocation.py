@@ -19,7 +19,7 @@ TWIN = "twin"
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree in a folder with spaces, with one more backend."""
+    """Provide a copy of the tree in a folder with spaces, with one more backend."""
     target = tmp_path_factory.mktemp("copy") / "a folder" / "triton server"
     shutil.copytree(tree(), target, symlinks=False)
     shutil.copytree(target / "backends" / "identity", target / "backends" / TWIN)
@@ -30,7 +30,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with a model of each backend."""
+    """Provide a repository with a model of each backend."""
     folder = tmp_path_factory.mktemp("repository") / "models of two backends"
     folder.mkdir()
     for backend in ("identity", TWIN):
@@ -54,13 +54,13 @@ def test_a_copy_finds_its_own_backends_from_any_folder(copy: Path, models: Path,
         check(service)
 
 
-def test_a_relative_path_to_the_program(copy: Path, models: Path, tmp_path: Path) -> None:
+def test_the_program_starts_by_a_relative_path(copy: Path, models: Path, tmp_path: Path) -> None:
     with running(tmp_path, models, program=Path("../bin/tritonserver"), working=copy / "lib") as service:
         check(service)
 
 
 @pytest.mark.parametrize("links", [1, 2])
-def test_a_link_to_the_program(copy: Path, models: Path, tmp_path: Path, links: int) -> None:
+def test_the_program_starts_through_links(copy: Path, models: Path, tmp_path: Path, links: int) -> None:
     program = copy / "bin" / "tritonserver"
     for index in range(links):
         link = tmp_path / f"folder {index}" / "tritonserver"
@@ -71,13 +71,13 @@ def test_a_link_to_the_program(copy: Path, models: Path, tmp_path: Path, links: 
         check(service)
 
 
-def test_a_link_to_the_tree(copy: Path, models: Path, tmp_path: Path) -> None:
+def test_the_program_starts_through_a_link_to_the_tree(copy: Path, models: Path, tmp_path: Path) -> None:
     (tmp_path / "current").symlink_to(copy, target_is_directory=True)
     with running(tmp_path, models, program=tmp_path / "current" / "bin" / "tritonserver") as service:
         check(service)
 
 
-def test_a_tree_that_was_moved(copy: Path, models: Path, tmp_path: Path) -> None:
+def test_a_moved_tree_works(copy: Path, models: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(copy, tmp_path / "first")
     (tmp_path / "first").rename(moved)
@@ -85,7 +85,7 @@ def test_a_tree_that_was_moved(copy: Path, models: Path, tmp_path: Path) -> None
         check(service)
 
 
-def test_a_backend_directory_that_is_given_wins(copy: Path, models: Path, tmp_path: Path) -> None:
+def test_a_given_backend_directory_takes_precedence(copy: Path, models: Path, tmp_path: Path) -> None:
     folder = tmp_path / "other backends"
     (copy / "backends" / TWIN).rename(tmp_path / TWIN)
     try:

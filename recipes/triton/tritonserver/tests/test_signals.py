@@ -1,4 +1,4 @@
-"""Test what ends the server and what does not: signals, a port in use, clients that disconnect."""
+"""Test events that end the server and events that do not: signals, a port in use, clients that disconnect."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_request_in_flight_is_answered_before_the_server_ends(
             service.process.send_signal(number)
             end = time.monotonic() + SLOW_SECONDS
             while taken(service):
-                assert time.monotonic() < end, "it takes new requests"
+                assert time.monotonic() < end, "it still accepts new requests"
             assert answer(connection) == NUMBERS
         assert service.process.wait(30) == 0
         assert f"Signal ({number.value}) received" in service.words()
@@ -93,7 +93,7 @@ def test_an_idle_server_ends_at_once_and_its_port_is_free(tmp_path: Path, reposi
             assert time.monotonic() - start < 10
 
 
-def test_signals_one_after_the_other_are_one(tmp_path: Path, repository: Path) -> None:
+def test_repeated_signals_end_the_server_once(tmp_path: Path, repository: Path) -> None:
     with running(tmp_path, repository) as service:
         with flying(service) as connection:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
@@ -115,7 +115,7 @@ def test_a_crash_logs_a_trace_and_ends_by_its_signal(tmp_path: Path, repository:
 
 
 @pytest.mark.parametrize("taken", ["--http-port", "--metrics-port"])
-def test_a_port_in_use_is_reported_and_the_first_server_goes_on(
+def test_a_port_in_use_is_reported_and_the_first_server_stays(
     tmp_path: Path, service: Service, repository: Path, taken: str
 ) -> None:
     port = service.port if taken == "--http-port" else service.metrics_port
@@ -129,14 +129,14 @@ def test_a_port_in_use_is_reported_and_the_first_server_goes_on(
 
 
 def binary(size: int) -> tuple[bytes, dict[str, str]]:
-    """Return the body of a request with so many bytes of data, and its headers; the answer is in binary, too."""
+    """Return the body of a request with that many bytes of data, and its headers; the answer is in binary, too."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, size // 4], "parameters": {"binary_data_size": size}}
     head = json.dumps({"parameters": {"binary_data_output": True}, "inputs": [tensor]}).encode()
     return head + bytes(range(256)) * (size // 256), {"Inference-Header-Content-Length": str(len(head))}
 
 
 def test_an_answer_read_slowly_is_completed_before_the_end(tmp_path: Path, repository: Path) -> None:
-    # More than the buffers of sockets hold.
+    # More than the socket buffers hold.
     size = 1 << 24
     body, headers = binary(size)
     with running(tmp_path, repository) as service:
@@ -180,7 +180,7 @@ def test_clients_that_disconnect_early_do_not_end_the_server(
         (["--http-port=word"], "word|http-port"),
     ],
 )
-def test_wrong_arguments_are_named_and_end_it(
+def test_wrong_arguments_are_named_and_end_the_server(
     tmp_path: Path, repository: Path, arguments: list[str], words: str
 ) -> None:
     with pytest.raises(AssertionError, match=words), running(tmp_path, repository, *arguments):

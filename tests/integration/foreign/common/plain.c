@@ -1,4 +1,4 @@
-/* C is made to fit as C++ is. */
+/* C is adapted just as C++ is. */
 #include <signal.h>
 
 int PlainSignal(int signum);

@@ -1,4 +1,5 @@
-// What a backend implements. It derives from Backend, Model and Instance and writes once, in one source file:
+// The classes that a backend implements. It derives from Backend, Model and Instance and writes once, in one source
+// file:
 //
 //   BACKEND_KIT_ENTRY_POINTS(MyBackend)
 #pragma once
@@ -37,16 +38,16 @@ struct InstanceInfo {
     void refuse_gpu(std::string_view hint) const;
 };
 
-// One instance of a model. Triton never runs two batches of one instance at the same time.
+// One instance of a model. Triton never runs two batches of an instance at the same time.
 class Instance {
 public:
     virtual ~Instance() = default;
 
-    // Computes one batch. An exception is the error of the requests (see Batch).
+    // Computes one batch. An exception becomes the error of the requests (see Batch).
     virtual void run(Batch& batch) = 0;
 };
 
-// One loaded version of a model. Members may be called for several instances at the same time once it is loaded.
+// One loaded version of a model. Once it is loaded, members may be called for several instances at the same time.
 class Model {
 public:
     explicit Model(ModelInfo info) : info_(std::move(info)) {}
@@ -57,22 +58,22 @@ public:
     const ModelInfo& info() const noexcept { return info_; }
     const ModelConfig& config() const noexcept { return info_.config; }
 
-    // Fills what the configuration lacks in inputs, outputs and max_batch_size; called only when the server allows it
-    // (not with --disable-auto-complete-config). Returns whether anything changed.
+    // Fills in missing inputs, outputs and max_batch_size; called only when the server allows it (not with
+    // --disable-auto-complete-config). Returns whether anything changed.
     virtual bool complete(ModelConfig&) { return false; }
-    // Called once with the final configuration, before any instance is made: the place to refuse it.
+    // Called once with the final configuration, before any instance is made; may refuse it by throwing.
     virtual void validate() {}
 
     virtual std::unique_ptr<Instance> make_instance(const InstanceInfo& info) = 0;
 
-    // For the entry points: the configuration as the server completed it.
+    // For the entry points: the configuration as completed by the server.
     void set_config(ModelConfig config) { info_.config = std::move(config); }
 
 private:
     ModelInfo info_;
 };
 
-// The loaded backend, one in a server process. Models are made from several threads at the same time.
+// The loaded backend, one in a server process. Models are created from several threads at the same time.
 class Backend {
 public:
     explicit Backend(BackendInfo info) : info_(std::move(info)) {}
@@ -88,7 +89,7 @@ private:
     BackendInfo info_;
 };
 
-// The bodies of the functions that Triton calls. Nothing is thrown out of them.
+// The implementations of the functions that Triton calls. They never throw.
 namespace entry {
 
 using MakeBackend = std::unique_ptr<Backend> (*)(BackendInfo info);
@@ -106,7 +107,7 @@ TRITONSERVER_Error* instance_execute(TRITONBACKEND_ModelInstance* instance, TRIT
 
 }  // namespace backend_kit
 
-// Defines the exported functions for a backend whose class is made from a BackendInfo.
+// Defines the exported functions for a backend class that is constructed from a BackendInfo.
 #define BACKEND_KIT_ENTRY_POINTS(BackendClass)                                                                         \
     extern "C" {                                                                                                       \
     TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {                                     \

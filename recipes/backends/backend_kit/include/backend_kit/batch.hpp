@@ -19,7 +19,7 @@ namespace backend_kit {
 class Request;
 
 // One input over all requests of a batch, contiguous in CPU memory, aligned to its element (to 64 bytes when copied).
-// It lives as long as the batch. The bytes may be the client's own: do not write to them.
+// Valid as long as the batch. The bytes may be the client's own: do not write to them.
 struct Tensor {
     DataType datatype = TRITONSERVER_TYPE_INVALID;
     std::vector<std::int64_t> shape;  // with the batch dimension, if the model has one: the sum over the requests
@@ -31,10 +31,11 @@ struct Tensor {
 };
 
 // Requests that run together: all have the same set of inputs and, apart from the batch dimension, the same shapes.
-// Every input was checked against the configuration, so a batch can be gathered without a question. Not thread-safe.
+// Every input was checked against the configuration, so a batch can be gathered without further checks. Not
+// thread-safe.
 //
-// A backend calls gather(), begin_compute(), runs, calls end_compute(), and scatter() for each output. What run()
-// throws is the error of the request; in a batch of several each request is then run alone.
+// A backend calls gather(), begin_compute(), runs, calls end_compute(), and scatter() for each output. An exception
+// from run() is the error of the request; in a batch of several, each request is then run alone.
 class Batch {
 public:
     Batch(const ModelConfig& config, std::span<Request* const> requests);
@@ -43,38 +44,38 @@ public:
     Batch& operator=(const Batch&) = delete;
 
     std::size_t request_count() const noexcept { return requests_.size(); }
-    // Rows of all requests together; 1 for a model without batch dimension.
+    // Rows of all requests together; 1 for a model without a batch dimension.
     std::int64_t size() const noexcept { return size_; }
     // Rows of each request.
     std::int64_t size_of(std::size_t request) const noexcept;
 
-    // Whether the requests bring this input: false only for optional ones.
+    // Returns whether the requests have this input: false only for optional ones.
     bool has_input(std::string_view name) const noexcept;
-    // The input over all requests, without a copy when one contiguous, aligned piece of CPU memory serves. Throws
+    // The input over all requests, without a copy if it is one contiguous, aligned piece of CPU memory. Throws
     // Error (internal) for an input that the requests do not have.
     Tensor gather(std::string_view name);
 
-    // Whether any request asked for this output. An output that nobody wants need not be computed or scattered.
+    // Returns whether any request asked for this output. Other outputs need not be computed or scattered.
     bool wants(std::string_view name) const noexcept;
 
     // Gives each request that asked for the output its rows of `data`, which is contiguous in CPU memory and has the
     // shape and type of the whole batch. Throws Error (internal) when type or shape contradict the configuration or
-    // the batch. A response that has the output already, or whose buffer is not in CPU memory, fails alone.
+    // the batch. A response that already has the output, or whose buffer is not in CPU memory, fails alone.
     void scatter(std::string_view name, DataType datatype, Shape shape, const void* data);
     // The same for a BYTES output with its elements in row-major order.
     void scatter(std::string_view name, Shape shape, std::span<const std::string_view> elements);
 
-    // The memory of the output in the response of the only request, to compute into in place of scatter(); null when
-    // there are several requests or nobody wants the output. Throws Error as scatter() does, and when the buffer cannot
-    // be had, which fails the request. Not for BYTES.
+    // The memory of the output in the response of the only request, to compute into instead of calling scatter(); null
+    // if there are several requests or none asked for the output. Throws Error as scatter() does, and if the buffer is
+    // not available, which fails the request. Not for BYTES.
     void* output_buffer(std::string_view name, DataType datatype, Shape shape);
 
     // Marks one request failed; the others go on. Its rows stay in the tensors.
     void fail(std::size_t request, const Error& error) noexcept;
-    // Whether the client gave this request up; long-running backends may ask between steps.
+    // Returns whether the client gave this request up; long-running backends may check between steps.
     bool cancelled(std::size_t request) const;
 
-    // The limits of the computation, for statistics; the whole of run() where they are not called.
+    // Start and end of the computation, for statistics; by default those of run().
     void begin_compute() noexcept;
     void end_compute() noexcept;
 
@@ -88,7 +89,7 @@ private:
     using Block = std::unique_ptr<std::byte, Free>;
 
     static Block allocate(std::size_t size);
-    std::size_t rows() const noexcept;  // size(), at least 1, to divide by
+    std::size_t rows() const noexcept;  // size(), at least 1, for dividing
     const TensorConfig* checked_output(std::string_view name, DataType datatype, Shape shape) const;
 
     const ModelConfig& config_;

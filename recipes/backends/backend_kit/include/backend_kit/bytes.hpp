@@ -18,7 +18,7 @@ struct Segment {
 };
 
 // Checks that segments, read one after the other, hold exactly `count` elements. Throws Error (invalid argument) that
-// tells which element is cut off, or how many bytes follow the last one.
+// says which element is cut off, or how many bytes follow the last one.
 void check_bytes(std::span<const Segment> segments, std::size_t count);
 
 // The elements of an encoded tensor; the views point into `data`. Throws Error as check_bytes does.

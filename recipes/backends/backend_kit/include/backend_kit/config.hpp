@@ -22,17 +22,17 @@ struct TensorConfig {
     std::string name;
     DataType datatype = TRITONSERVER_TYPE_INVALID;
     std::vector<std::int64_t> dims;                      // without the batch dimension; -1 is any size
-    std::optional<std::vector<std::int64_t>> reshape{};  // what the model itself takes or gives, where it differs
-    bool optional = false;                               // inputs only, as are the next two
+    std::optional<std::vector<std::int64_t>> reshape{};  // the model's own shape, if it differs
+    bool optional = false;                               // inputs only, like the next two
     bool ragged = false;
     bool shape_tensor = false;
 
-    // The dimensions that the backend sees: the server turns the client's shape into `reshape` and back.
+    // The dimensions that the backend uses: the server converts between the client's shape and `reshape`.
     const std::vector<std::int64_t>& model_dims() const noexcept { return reshape ? *reshape : dims; }
 
-    // Sets dims and reshape, for completion, from the whole shape that the model has, its first dimension being the
-    // batch if `batched`. What is left without dimensions gets the form that Triton wants: dims [1], which it reshapes
-    // to none only behind a batch dimension. Throws Error (invalid argument) when there is no batch dimension.
+    // Sets dims and reshape, for completion, from the model's whole shape, whose first dimension is the batch if
+    // `batched`. A shape without other dimensions gets the form that Triton requires: dims [1], which it reshapes
+    // to none only behind a batch dimension. Throws Error (invalid argument) if there is no batch dimension.
     void set_model_shape(std::vector<std::int64_t> shape, bool batched);
 };
 
@@ -64,7 +64,7 @@ struct ModelConfig {
     std::vector<Accelerator> gpu_accelerators;
     std::optional<std::int64_t> graph_level;
     std::vector<std::string> op_libraries;  // model_operations.op_library_filename
-    Json document;                          // all of it, as the server wrote it
+    Json document;                          // the whole configuration, as the server wrote it
 
     // Reads the JSON of TRITONBACKEND_ModelConfig. Throws Error (invalid argument) that names model and field.
     static ModelConfig parse(std::string_view text);
@@ -77,8 +77,8 @@ struct ModelConfig {
     const TensorConfig* input(std::string_view input_name) const noexcept;
     const TensorConfig* output(std::string_view output_name) const noexcept;
 
-    // The document with inputs, outputs and max_batch_size of this object, and with dynamic_batching if it is set here
-    // and the document has no scheduler, for TRITONBACKEND_ModelSetConfig.
+    // The document with inputs, outputs and max_batch_size of this object, for TRITONBACKEND_ModelSetConfig. Has
+    // dynamic_batching if it is set here and the document has no scheduler.
     std::string completed() const;
 };
 
@@ -86,32 +86,32 @@ struct ModelConfig {
 struct BackendConfig {
     StringMap settings;
 
-    // Throws Error (invalid argument) when it is no such JSON.
+    // Throws Error (invalid argument) for any other JSON.
     static BackendConfig parse(std::string_view text);
 
     // The batch size that auto-completion may assume (`default-max-batch-size`), 0 when the server gives none.
     std::int64_t default_max_batch_size() const;
 };
 
-// Typed access to the parameters of a model; where the model has none of a name, the setting of the backend with the
-// name in lower case counts. Each error is of the form
+// Typed access to the parameters of a model. If the model does not set one, the setting of the backend with the name in
+// lower case counts. Each error has the form
 //   parameter INTRA_OP_THREAD_COUNT of model m: 'abc' is not a whole number of 0 or more
 //   setting intra_op_thread_count of backend b: ...
 class Parameters {
 public:
     Parameters(const ModelConfig& model, const BackendConfig& backend, std::string backend_name);
 
-    // The text as given; nothing when neither has it.
+    // The text as given; nothing if it is set in neither.
     std::optional<std::string> text(std::string_view name) const;
-    // true, false, 1 or 0, yes or no, on or off; in any case of letters.
+    // true, false, 1 or 0, yes or no, on or off; in upper or lower case.
     std::optional<bool> boolean(std::string_view name) const;
     // A whole number of `least` or more (and at most `most`).
     std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most = INT64_MAX) const;
-    // One of the choices, in any case of letters; the result is written as in `choices`.
+    // One of the choices, in upper or lower case; the result is written as in `choices`.
     std::optional<std::string> choice(std::string_view name, std::span<const std::string_view> choices) const;
 
-    // Logs a warning for each of the model's parameters that is none of `known`, and lists these; one that ends in `*`
-    // stands for all names that start so.
+    // Logs a warning for each of the model's parameters that is not in `known`, and lists these; a name that ends in
+    // `*` matches all names with that prefix.
     void warn_of_unknown(std::span<const std::string_view> known) const;
 
     // An error about the value of a parameter in the form above; `complaint` follows "'value' ".

@@ -14,16 +14,16 @@ namespace backend_kit {
 using DataType = TRITONSERVER_DataType;
 using Shape = std::span<const std::int64_t>;
 
-// "FP32", "BYTES", ...; "INVALID" for what is no data type.
+// "FP32", "BYTES", ...; "INVALID" for any other value.
 std::string_view datatype_name(DataType datatype) noexcept;
 
-// "TYPE_FP32", "TYPE_STRING" (for BYTES), ...; "TYPE_INVALID" for what is no data type.
+// "TYPE_FP32", "TYPE_STRING" (for BYTES), ...; "TYPE_INVALID" for any other value.
 std::string_view config_type_name(DataType datatype) noexcept;
 
 // The data type of a name in a model configuration. Throws Error (invalid argument) for any other text.
 DataType datatype_of_config(std::string_view name);
 
-// Bytes of one element; 0 for BYTES, whose elements have no fixed size, and for what is no data type.
+// Bytes of one element; 0 for BYTES, whose elements have no fixed size, and for any other value.
 std::size_t datatype_size(DataType datatype) noexcept;
 
 // Number of elements. Throws Error when a dimension is negative or the product does not fit in 63 bits.

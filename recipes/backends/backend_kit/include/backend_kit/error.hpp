@@ -28,14 +28,14 @@ inline Error not_found(const std::string& message) { return {TRITONSERVER_ERROR_
 inline Error unavailable(const std::string& message) { return {TRITONSERVER_ERROR_UNAVAILABLE, message}; }
 inline Error unsupported(const std::string& message) { return {TRITONSERVER_ERROR_UNSUPPORTED, message}; }
 
-// Throws what a call of the C API returned, if it returned an error. The error object is deleted in every case.
+// Throws the error that a call of the C API returned, if any. The error object is deleted in every case.
 void check(TRITONSERVER_Error* error);
 
-// Logs what a call returned where nobody is left to tell: `doing` completes "failed to ...".
+// Logs the error that a call returned when there is no caller to return it to: `doing` completes "failed to ...".
 void log_if_error(TRITONSERVER_Error* error, const char* doing) noexcept;
 
-// The exception in flight as Error (call it inside a catch block). Memory that ran out becomes UNAVAILABLE, any other
-// exception INTERNAL with its own words.
+// The exception in flight as Error (call it inside a catch block). A lack of memory becomes UNAVAILABLE, any other
+// exception INTERNAL with its own message.
 Error current_error() noexcept;
 
 // Runs a function that is called from C: an exception becomes the returned error object.

@@ -34,7 +34,7 @@ public:
     explicit Json(JsonArray value) : value_(std::move(value)) {}
     explicit Json(JsonObject value) : value_(std::move(value)) {}
 
-    // Reads a whole document. Throws Error (invalid argument) with the position of the first fault. Limits: 64 MiB of
+    // Reads a whole document. Throws Error (invalid argument) with the position of the first error. Limits: 64 MiB of
     // text, 64 levels.
     static Json parse(std::string_view text);
 
@@ -48,7 +48,7 @@ public:
     const JsonArray* array() const noexcept { return std::get_if<JsonArray>(&value_); }
     const JsonObject* object() const noexcept { return std::get_if<JsonObject>(&value_); }
 
-    // The member of an object; null when there is none or this is no object.
+    // The member of an object; null if it is absent or this is not an object.
     const Json* find(std::string_view key) const noexcept;
 
     // Sets a member of an object (a null value becomes an object first): replaces it in its place or appends it.
@@ -58,7 +58,7 @@ private:
     std::variant<std::monostate, bool, JsonNumber, std::string, JsonArray, JsonObject> value_;
 };
 
-// A value and the way to it from the root, such as "input[0].dims[1]", for exact errors.
+// A value and the path to it from the root, such as "input[0].dims[1]", for exact errors.
 class JsonView {
 public:
     JsonView(const Json& value, std::string path) : value_(&value), path_(std::move(path)) {}
@@ -66,14 +66,14 @@ public:
     const Json& value() const noexcept { return *value_; }
     const std::string& path() const noexcept { return path_; }
 
-    // The member, or nothing when it is absent or null. Throws Error when this is no object.
+    // The member, or nothing if it is absent or null. Throws Error if this is not an object.
     std::optional<JsonView> find(std::string_view key) const;
     // All members of an object, all items of an array. Throws Error when this is something else.
     std::vector<std::pair<std::string, JsonView>> members() const;
     std::vector<JsonView> items() const;
 
-    // The value as a type. Throws Error when it is of another. A whole number may be written as a string, as the JSON
-    // form of protobuf does for 64-bit fields.
+    // The value as a type. Throws Error if it has another type. A whole number may be written as a string, as in the
+    // JSON form of protobuf for 64-bit fields.
     const std::string& string() const;
     std::int64_t integer() const;
     bool boolean() const;

@@ -8,7 +8,7 @@
 
 namespace backend_kit {
 
-// Whether a message of this level would be written; ask before making an expensive text.
+// Returns whether a message of this level would be written; ask before composing an expensive message.
 bool log_enabled(TRITONSERVER_LogLevel level) noexcept;
 
 // Writes one message with the name of the source file and the line it comes from.

@@ -14,7 +14,7 @@ extern "C" {
 #include <stdbool.h>
 #endif
 
-// The API these declarations follow. Every function below is in 1.19; an older server is refused.
+// The API version that these declarations follow. It has every function below; an older server is refused.
 #define TRITONBACKEND_API_VERSION_MAJOR 1
 #define TRITONBACKEND_API_VERSION_MINOR 19
 
@@ -83,7 +83,7 @@ typedef enum { TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1 } TRITONSERVER_ResponseC
 
 typedef enum { TRITONBACKEND_ARTIFACT_FILESYSTEM = 0 } TRITONBACKEND_ArtifactType;
 
-// Errors: whoever is handed one deletes it.
+// Errors: the receiver deletes them.
 TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* msg);
 void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error);
 TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error);
@@ -101,13 +101,13 @@ TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* me
 
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
 
-// Backend. The message of BackendConfig stays the server's.
+// Backend. The message of BackendConfig belongs to the server.
 TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name);
 TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend* backend, TRITONSERVER_Message** backend_config);
 TRITONSERVER_Error* TRITONBACKEND_BackendState(TRITONBACKEND_Backend* backend, void** state);
 TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state);
 
-// Model. The message of ModelConfig becomes the caller's; ModelRepository gives the folder above the version folders.
+// Model. The message of ModelConfig belongs to the caller; ModelRepository gives the folder above the version folders.
 TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name);
 TRITONSERVER_Error* TRITONBACKEND_ModelVersion(TRITONBACKEND_Model* model, uint64_t* version);
 TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model, TRITONBACKEND_ArtifactType* artifact_type,
@@ -155,7 +155,7 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32
                                               uint64_t* buffer_byte_size, TRITONSERVER_MemoryType* memory_type,
                                               int64_t* memory_type_id);
 
-// Response. ResponseSend takes the response in every case; the error stays the caller's.
+// Response. ResponseSend always takes the response; the error stays the caller's.
 TRITONSERVER_Error* TRITONBACKEND_ResponseNew(TRITONBACKEND_Response** response, TRITONBACKEND_Request* request);
 TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response* response);
 TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response* response, TRITONBACKEND_Output** output,
@@ -166,7 +166,7 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t send_flags,
                                                TRITONSERVER_Error* error);
 
-// What a backend exports; the server looks the names up.
+// Functions that a backend exports; the server looks them up by name.
 #define BACKEND_KIT_EXPORT __attribute__((visibility("default")))
 BACKEND_KIT_EXPORT TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend);
 BACKEND_KIT_EXPORT TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend);

@@ -1,4 +1,4 @@
-"""Run many clients at once with good and bad requests: every answer is checked, none is lost, memory stays flat."""
+"""Run many clients at once with good and bad requests: check every answer, lose none, and keep memory flat."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ class Crowd:
     service
         Server with the models loaded.
     questions
-        The questions that each client picks from at random.
+        Questions that each client picks from at random.
     end
-        When to stop, as `time.monotonic()` tells it.
+        When to stop, on the clock of `time.monotonic()`.
 
     Attributes
     ----------
     problems
         Descriptions of what went wrong.
     asked
-        How many `good` and `bad` questions were answered.
+        Numbers of `good` and `bad` questions that were answered.
     """
 
     def __init__(self, service: Service, questions: Sequence[Question], end: float) -> None:
@@ -137,15 +137,15 @@ def check_crowd(
 ) -> None:
     """Run a crowd, check everything that can be known about it, and unload all models.
 
-    Every answer is right; the server counts as many good answers as the clients; its memory stays flat. The caller,
-    who runs the server, checks that it ends cleanly.
+    Every answer must be right, the server must count as many good answers as the clients, and its memory must stay
+    flat. The caller, who runs the server, checks that it ends cleanly.
 
     Parameters
     ----------
     service
-        Server of the caller's own, with the models of the questions loaded by `Service.load`.
+        The caller's own server, with the models of the questions loaded by `Service.load`.
     questions
-        Good and bad ones.
+        Good and bad questions.
     seconds
         How long to send requests.
     growth
@@ -156,8 +156,8 @@ def check_crowd(
     sizes = watched(crowd)
     assert not crowd.problems, crowd.problems[:10]
     assert min(crowd.asked["good"], crowd.asked["bad"]) > CLIENTS
-    # The server's own count agrees: no good request is missing and none was run twice. It counts an answer after
-    # it was sent.
+    # The server's own count agrees: no good request is missing and none was run twice. The server counts an answer
+    # after sending it.
     end = time.monotonic() + _PATIENCE
     while (counted := _succeeded(service) - before) < crowd.asked["good"] and time.monotonic() < end:
         time.sleep(0.02)

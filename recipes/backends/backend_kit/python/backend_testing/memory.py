@@ -1,4 +1,4 @@
-"""Use system shared memory: inputs that the server reads from it, outputs that it writes to it."""
+"""Use system shared memory for inputs that the server reads and outputs that it writes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Region:
     handle: Any
 
     def write(self, item: Value, offset: int = 0) -> int:
-        """Write an array, BYTES in Triton's encoding, and return how many bytes it takes; any offset may be given."""
+        """Write an array, BYTES in Triton's encoding, and return its size in bytes; any offset may be given."""
         data = serialize_byte_tensor(item).item() if item.dtype == np.object_ and item.size else item.tobytes()
         shm.set_shared_memory_region(self.handle, [np.frombuffer(data, np.uint8)], offset)
         return len(data)
 
     def read(self, datatype: str, shape: Sequence[int], offset: int = 0) -> Value:
-        """Return a copy of an array of a type as `FP32`."""
+        """Return a copy of an array of a Triton type such as `FP32`."""
         if datatype == "BYTES":
             return np.array(shm.get_contents_as_numpy(self.handle, np.object_, list(shape), offset))
         size = int(np.prod(shape)) * TYPES[datatype].itemsize
@@ -61,7 +61,7 @@ class Region:
 
 @contextmanager
 def region(client: Client, size: int = SIZE) -> Iterator[Region]:
-    """Make a region of shared memory, known to the server while the block runs."""
+    """Create a region of shared memory that is registered with the server while the block runs."""
     name = f"macbuild-{uuid4().hex}"
     handle = shm.create_shared_memory_region(name, f"/{name}", size)
     try:
@@ -73,7 +73,7 @@ def region(client: Client, size: int = SIZE) -> Iterator[Region]:
 
 
 def _unregister(client: Client, name: str) -> None:
-    """Make the server forget a region; it may still use it shortly after its answer."""
+    """Unregister a region from the server; it may still use it shortly after its answer."""
     for _ in range(100):
         try:
             client.raw.unregister_system_shared_memory(name)

@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeAlias
 __all__ = ["File", "Port", "Repository", "config", "parameters"]
 
 File: TypeAlias = bytes | Path | Callable[[Path], None]
-"""A file of a model: its bytes, a file or folder to copy, or a function that writes to the path it is given."""
+"""A file of a model: its bytes, a file or folder to copy, or a function that writes to the given path."""
 
 
 class Port(NamedTuple):
-    """An input or output of a configuration: name, type as `FP32`, dimensions without the batch, more fields."""
+    """An input or output of a configuration: name, type such as `FP32`, dimensions without the batch, more fields."""
 
     name: str
     datatype: str
@@ -23,7 +23,7 @@ class Port(NamedTuple):
     extra: str = ""
 
     def text(self) -> str:
-        """Return the entry as config.pbtxt has it."""
+        """Return the entry as written in config.pbtxt."""
         kind = "TYPE_STRING" if self.datatype == "BYTES" else f"TYPE_{self.datatype}"
         return f'{{ name: "{self.name}" data_type: {kind} dims: {list(self.dims)} {self.extra} }}'
 
@@ -50,16 +50,16 @@ class Repository:
     folder: Path
 
     def add(self, name: str, files: Mapping[str, File], text: str | None = None) -> Path:
-        """Write a model anew and return its folder.
+        """Write a model, replacing any old one, and return its folder.
 
         Parameters
         ----------
         name
             Name of the model.
         files
-            What to write, by path below the model's folder, as `1/model.onnx`.
+            Contents by path below the model's folder, such as `1/model.onnx`.
         text
-            The config.pbtxt; without it the model has none.
+            The config.pbtxt; if omitted, the model has none.
         """
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)

@@ -3,7 +3,7 @@
 `macbuild test` sets these variables:
 
 MACBUILD_TEST_BACKENDS
-    Folder that has the backend, as `pytorch/libtriton_pytorch.so`, built for this machine.
+    Folder that has the backend, such as `pytorch/libtriton_pytorch.so`, built for this machine.
 MACBUILD_TEST_SERVER
     Folder of the server: the unpacked wheel nvidia-pytriton, or a folder with bin/tritonserver.
 MACBUILD_TEST_PRELOAD
@@ -32,8 +32,8 @@ __all__ = ["Service", "library", "preload", "running", "start", "variable"]
 
 # glibc's dlerror(), called by the server for optional functions of a backend, unlocks the lock of the locale once too
 # often under AddressSanitizer; a library of the server then waits for it forever in a destructor, before leaks are
-# checked. The server works without that call. std::locale waits there too, for locales other than "C": it is told
-# that there are none.
+# checked. The server works without that call. std::locale waits there too, for locales other than "C", so this library
+# says that there are none.
 _NO_LOCALES = """\
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -48,7 +48,7 @@ locale_t __newlocale(int mask, const char *name, locale_t base) {
     return 0;
 }
 """
-# The HTTP server's note on an output buffer, when the output has no bytes: it is never released.
+# The HTTP server's record of an output buffer, for an output without bytes: it is never released.
 _SERVER_LEAKS = "leak:HTTPAPIServer::InferResponseAlloc\n"
 
 
@@ -88,14 +88,14 @@ def start(
     suppressions: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Server:
-    """Return a server for a repository, its models loaded on request, not started yet: it is a context manager.
+    """Return a server for a repository, not started yet, that loads models on request; use it as a context manager.
 
     Parameters
     ----------
     repository
         Existing folder of the models.
     log
-        File that receives what the server writes; files that it needs are put beside it.
+        File that receives the server's output; other files that it needs are put beside it.
     arguments
         More arguments of tritonserver.
     backends
@@ -105,7 +105,7 @@ def start(
     environ
         More environment variables.
     """
-    # Without it glibc keeps ever larger freed blocks, and the resident memory says nothing about leaks.
+    # Otherwise glibc keeps ever larger freed blocks, and the resident memory says nothing about leaks.
     variables = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
     libraries = preload()
     if libraries:
@@ -168,13 +168,13 @@ class Service:
             time.sleep(0.05)
 
     def refusal(self, name: str) -> str:
-        """Return the text with which the server refuses to load a model."""
+        """Return the message with which the server refuses to load a model."""
         with pytest.raises(InferenceServerException) as caught:
             self.client().load(name)
         return str(caught.value.message())
 
     def log(self) -> str:
-        """Return what the server has written so far."""
+        """Return the server's output so far."""
         return self.server.log.read_text(encoding="utf-8", errors="replace")
 
     def close(self) -> None:
@@ -197,8 +197,8 @@ def running(
     Raises
     ------
     ToolError
-        The server does not start, ended by itself, or ends with an exit code other than 0, which a sanitizer's finding
-        gives too.
+        The server does not start, ends by itself, or ends with an exit code other than 0, for example because of a
+        sanitizer's finding.
     """
     models = folder / "models"
     models.mkdir()

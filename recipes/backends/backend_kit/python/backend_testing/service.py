@@ -1,4 +1,4 @@
-"""Start tritonserver on free ports of the loopback address, and ask it.
+"""Start tritonserver on free ports of the loopback address, and send it requests.
 
 `macbuild test` sets these variables:
 
@@ -34,7 +34,7 @@ __all__ = ["LOOPBACK", "Answer", "Service", "ask", "free_port", "options", "resi
 LOOPBACK = "127.0.0.1"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 45.0
-# Below the ports that systems assign to clients, so that no client is assigned one of ours between two starts.
+# Below the ports that systems assign to clients, so that no client gets one of ours between two starts.
 _PORTS = range(20000, 32000)
 
 
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 @functools.cache
 def options(program: Path) -> frozenset[str]:
-    """Return the names of all options that a server knows: parts that it is built without have none."""
+    """Return the names of all options that a server knows; a part that it is built without has none."""
     done = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=_START_SECONDS, check=False)
     return frozenset(re.findall(r"--([a-z][a-z-]+)", done.stdout + done.stderr))
 
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Return whether it is an error of the client."""
+        """Return whether the client caused the error."""
         return 400 <= self.status < 500
 
 
@@ -86,7 +86,7 @@ def ask(
     Raises
     ------
     OSError
-        Nobody listens, or there is no whole answer.
+        Nobody listens, or the answer is incomplete.
     """
     connection = http.client.HTTPConnection(address, timeout=wait)
     try:
@@ -140,7 +140,7 @@ class Service:
         return ask(self.http, method, path, body, headers)
 
     def ready(self) -> bool:
-        """Return whether the server answers, including metrics, which start last."""
+        """Return whether the server answers, including the metrics, which start last."""
         try:
             answers = [ask(self.http, "GET", "/v2/health/ready", wait=5), ask(self.metrics, "GET", "/metrics", wait=5)]
         except OSError:
@@ -148,7 +148,7 @@ class Service:
         return all(answer.status == 200 for answer in answers)
 
     def wait_ready(self) -> None:
-        """Wait until it is ready; an assertion with the end of its log fails if it ends or takes too long."""
+        """Wait until the server is ready; fail with the end of its log if it ends or takes too long."""
         end = time.monotonic() + _START_SECONDS
         while not self.ready():
             assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.words()}"
@@ -162,12 +162,12 @@ class Service:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Close the connections, send a signal, and return the exit code.
 
-        Triton waits for open connections, too, and its exit code is 1 if they outlast its exit timeout.
+        Triton also waits for open connections, and its exit code is 1 if they outlast its exit timeout.
 
         Raises
         ------
         subprocess.TimeoutExpired
-            It does not end.
+            The server does not end.
         """
         self.stack.close()
         self.process.send_signal(number)
@@ -183,7 +183,7 @@ def _command(program: Path, models: Path, port: int, metrics_port: int) -> list[
         f"--metrics-port={metrics_port}",
         "--exit-timeout-secs=20",
     ]
-    # Shared memory must be enabled from 26.04 on. A server without gRPC does not know its options.
+    # From 26.04 on, shared memory must be enabled. A server without gRPC does not know its options.
     optional = {"allow-grpc": "false", "allow-client-shm": "true"}
     known = options(tree() / "bin" / "tritonserver")
     return command + [f"--{name}={value}" for name, value in optional.items() if name in known]
@@ -198,22 +198,22 @@ def running(
     working: Path | None = None,
     port: int = 0,
 ) -> Iterator[Service]:
-    """Run a server until the block ends, where its exit code must be that of `Service.code`.
+    """Run a server for the length of the block, and check that it ends with the exit code `Service.code`.
 
     Parameters
     ----------
     folder
-        For the log.
+        Folder for the log.
     models
         Model repository.
     arguments
         More arguments of tritonserver.
     program
-        A program other than that of the tree, which must find its backends itself.
+        A program to run instead of that of the tree; it must find its backends itself.
     working
         Working directory.
     port
-        Of the inference protocol; 0 chooses one.
+        Port of the inference protocol; 0 chooses one.
     """
     port, metrics_port = port or free_port(), free_port()
     command = _command(program or tree() / "bin" / "tritonserver", models, port, metrics_port)

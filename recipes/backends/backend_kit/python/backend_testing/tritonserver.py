@@ -27,7 +27,7 @@ _LOG_LINES = 20
 _LOG_TAIL = 65536
 _STOP_SECONDS = 45.0
 _POLL_SECONDS = 0.02
-# Text of the log when another program took a port between our choice and the server's start.
+# Message in the log when another program took a port between our choice and the server's start.
 _TAKEN = re.compile(r"[Aa]ddress already in use|already in use|[Ff]ailed to bind")
 # An error in the log, in glog's form (level, month and day), or of getopt, before the help text.
 _ERROR = re.compile(r"E\d{4} |\S*tritonserver: ")
@@ -44,24 +44,25 @@ class Server:
     repository
         Model repository.
     backends
-        Folder with one folder for each backend, as `pytorch/libtriton_pytorch.so`.
+        Folder with one folder for each backend, such as `pytorch/libtriton_pytorch.so`.
     log
         File that receives everything the server writes.
     arguments
-        More arguments of tritonserver, as `--backend-config=pytorch,device=cpu`.
+        More arguments of tritonserver, such as `--backend-config=pytorch,device=cpu`.
     environ
-        More environment variables; they win over the inherited ones.
+        More environment variables; they override inherited ones.
     preload
-        Libraries to load before all others, as a sanitizer's runtime.
+        Libraries to load before all others, such as a sanitizer's runtime.
     control
-        Model control mode: `none` loads all models at the start and fails if one fails; `explicit` loads on request.
+        Model control mode: `none` loads all models at the start, and one failure is an error; `explicit` loads on
+        request.
     timeout
         Seconds until the server must be ready.
 
     Attributes
     ----------
     http, grpc, metrics
-        Addresses as `127.0.0.1:8000`, known once the server runs.
+        Addresses such as `127.0.0.1:8000`, known once the server runs.
 
     Raises
     ------
@@ -111,7 +112,7 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the server; if it crashed, that is the error, because others follow from it."""
+        """Stop the server; raise its crash, if any, because other errors follow from it."""
         crashed = not self.running
         code = self.stop()
         if crashed:
@@ -126,7 +127,7 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive."""
+        """True while the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -175,7 +176,7 @@ class Server:
             It ended, or `timeout` seconds passed.
         """
         end = time.monotonic() + self.timeout
-        # The metrics come last, after the server says that it is ready.
+        # The metrics start last, after the server says that it is ready.
         while not (self.ready() and _get(self.metrics, "/metrics")):
             self.check()
             if time.monotonic() > end:
@@ -203,7 +204,7 @@ class Server:
         raise self._failure(f"another program took the server's ports, {_TRIES} times")
 
     def _start(self) -> bool:
-        """Start once; False if another program took one of the ports."""
+        """Start once; return False if another program took one of the ports."""
         ports = _free_ports(3)
         self.http, self.grpc, self.metrics = (f"{_LOOPBACK}:{port}" for port in ports)
         command = [str(self.program)]
@@ -242,10 +243,10 @@ class Server:
         return environ
 
     def _libraries(self) -> Path:
-        """Return a folder where a backend finds libtritonserver by the name that its own builds give it.
+        """Return a folder where a backend finds libtritonserver under the name of its own builds.
 
-        A fixed wheel has it as `libtritonserver-<hash>.so`; through a link the loader sees that the file is already
-        loaded (it compares device and inode).
+        A fixed wheel names it `libtritonserver-<hash>.so`; through a link the loader recognizes that the file is
+        already loaded (it compares device and inode).
         """
         suffix = "dylib" if sys.platform == "darwin" else "so"
         if self._scratch is None:
@@ -306,7 +307,7 @@ def _program(tree: Path) -> Path:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return different ports of the loopback address that nobody listens on now."""
+    """Return different ports of the loopback address on which nobody listens."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

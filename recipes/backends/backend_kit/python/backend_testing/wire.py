@@ -1,4 +1,4 @@
-"""Talk to the server through tritonclient in numpy arrays, over HTTP and gRPC alike."""
+"""Talk to the server in numpy arrays through tritonclient, over HTTP and gRPC alike."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Client:
     module
         `tritonclient.http` or `tritonclient.grpc`.
     raw
-        The client of that module, for what is not wrapped here.
+        The client of that module, for calls that are not wrapped here.
     """
 
     def __init__(self, protocol: str, address: str) -> None:
@@ -93,7 +93,7 @@ class Client:
         if shape is not None:
             result.set_shape(list(shape))
         if datatype is not None:
-            # The public way checks the array against the type; a wrong client does not.
+            # The public API checks the array against the type; a wrong client does not.
             if self.protocol == "http":
                 result._datatype = datatype
             else:
@@ -114,9 +114,9 @@ class Client:
         model
             Name of the model.
         inputs
-            Arrays by name, or inputs that `tensor` made.
+            Arrays by name, or inputs made by `tensor`.
         outputs
-            Names of the outputs to ask for; all if it is left out.
+            Names of the outputs to request; all by default.
         version
             Version of the model; the server chooses if it is empty.
 
@@ -139,7 +139,7 @@ class Client:
         self.raw.load_model(model)
 
     def unload(self, model: str) -> None:
-        """Ask for a model to be unloaded."""
+        """Request a model to be unloaded."""
         self.raw.unload_model(model)
 
     def ready(self, model: str, version: str = "") -> bool:
@@ -159,9 +159,9 @@ class Client:
         return dict(self.raw.get_inference_statistics(model, as_json=True)["model_stats"][0])
 
     def counts(self, model: str, rows: int = 0, failures: int = 0) -> tuple[int, int, int]:
-        """Return how many rows were answered, how many executions that took, and how many requests failed.
+        """Return how many rows were answered, in how many executions, and how many requests failed.
 
-        A request is answered before it is counted, so this waits until there are as many as expected, but not for long.
+        A request is answered before it is counted, so this waits a short time until the expected number is counted.
         """
         end = time.monotonic() + _PATIENCE
         while True:

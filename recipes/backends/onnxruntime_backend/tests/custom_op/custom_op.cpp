@@ -1,4 +1,4 @@
-// A library with an operator of its own, `macbuild.test.Twice` (FP32, y = 2 x), as users name in op_library_filename.
+// A library with one operator, `macbuild.test.Twice` (FP32, y = 2 x), such as users name in op_library_filename.
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -15,7 +15,7 @@ struct OrtKernelContext;
 struct OrtCustomOpDomain;
 
 // Documented as struct OrtCustomOp. A field is read only if `version` is that of a release that had it; these are
-// those of 1.12.
+// the fields of 1.12.
 struct OrtCustomOp {
     std::uint32_t version;
     void* (*CreateKernel)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*);
@@ -40,7 +40,7 @@ Function* entry(std::size_t position) {
     return reinterpret_cast<Function*>(static_cast<const void* const*>(table)[position]);
 }
 
-// ONNX Runtime unloads the library behind the last session that uses it.
+// ONNX Runtime unloads the library after the last session that uses it.
 struct Farewell {
     ~Farewell() {
         if (domain != nullptr) entry<void(OrtCustomOpDomain*)>(101)(domain);

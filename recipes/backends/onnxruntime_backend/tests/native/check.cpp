@@ -53,7 +53,7 @@ std::uint32_t minor_version(const std::string& text) {
     return minor;
 }
 
-// What operator new gave and nobody deleted, in the whole process: ONNX Runtime uses ours.
+// Memory from operator new that was not deleted, in the whole process: ONNX Runtime uses ours.
 struct Blocks {
     std::size_t objects;
     std::size_t arrays;
@@ -105,7 +105,7 @@ void Check::succeeded(const char* name, OrtStatus* status) {
 }
 
 Refusal Check::refused(const char* name, OrtStatus* status) {
-    if (status == nullptr) throw std::runtime_error(std::string(name) + " was to fail");
+    if (status == nullptr) throw std::runtime_error(std::string(name) + " should have failed");
     const Refusal refusal{api.GetErrorCode(status), api.GetErrorMessage(status)};
     api.ReleaseStatus(status);
     return refusal;

@@ -1,4 +1,4 @@
-// Proves entries of the table by calling them: what is said to be proven has been called, and each is said once.
+// Proves entries of the table by calling them: each proven entry has been called, and is proven only once.
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,12 @@ struct Record {
     std::string message;
 };
 
-// What one environment wrote to its log.
+// The messages that one environment wrote to its log.
 class Log {
 public:
     static void write(void* log, OrtLoggingLevel level, const char* category, const char* id, const char* place,
                       const char* message);
-    // What was written since the last call.
+    // Returns the messages since the last call.
     std::vector<Record> take();
 
 private:
@@ -51,9 +51,9 @@ class Check {
 public:
     explicit Check(const OrtApiBase* base);
 
-    // Names the entry that is about to be called.
+    // Announces the entry that is about to be called.
     void called(const char* name) { called_.insert(name); }
-    // Throws what a call did not succeed in.
+    // Throws if a call failed.
     void succeeded(const char* name, OrtStatus* status);
     // The error of a call; throws if there is none.
     Refusal refused(const char* name, OrtStatus* status);
@@ -63,7 +63,7 @@ public:
     void finish() const;
 
     Api api;
-    std::uint32_t version;  // of the API, the highest that the library has and we ask for
+    std::uint32_t version;  // of the API: the highest version that both the library and we support
     Log log;
 
 private:
@@ -71,15 +71,15 @@ private:
     std::set<std::string> proven_;
 };
 
-// Whether memory is held after `make` and all of it given back by `release`. The first time may leave behind what all
-// later ones share.
+// Returns whether memory is held after `make` and all of it given back by `release`. The first call may leave behind
+// memory that all later calls share.
 bool gives_back(const std::function<void()>& make, const std::function<void()>& release);
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 // Calls every entry in a library. `model` is made by tests/test_api.py; files are written beside it.
 void call_all(Check& check, const std::string& model);
-// Of these, those that need a session.
+// The subset that needs a session.
 void call_sessions(Check& check, const OrtEnv* env, const std::string& model);
 
 }  // namespace check

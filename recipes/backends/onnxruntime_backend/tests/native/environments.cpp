@@ -20,12 +20,12 @@ void statuses(Check& check) {
     PROVED(ReleaseStatus, gives_back(make, release), "the memory of an error is given back");
     make();
     PROVED(CreateStatus, status != nullptr, "makes an error");
-    PROVED(GetErrorCode, CALL(GetErrorCode, status) == ORT_NOT_IMPLEMENTED, "tells the code that the error got");
-    PROVED(GetErrorMessage, CALL(GetErrorMessage, status) == std::string_view(words), "tells the words it got");
+    PROVED(GetErrorCode, CALL(GetErrorCode, status) == ORT_NOT_IMPLEMENTED, "returns the error's code");
+    PROVED(GetErrorMessage, CALL(GetErrorMessage, status) == std::string_view(words), "returns the error's message");
     release();
 }
 
-// Tries options on a model that does not exist: ONNX Runtime writes a session's options to the log before it looks.
+// Tries options on a model that does not exist: ONNX Runtime logs a session's options before it opens the file.
 class Options {
 public:
     Options(Check& owner, const OrtEnv* env) : check(owner), env_(env) { OK(CreateSessionOptions, &options); }
@@ -124,7 +124,7 @@ void providers(Check& check) {
     PROVED(ReleaseAvailableProviders, gives_back(take, release), "the memory of the list is given back");
 }
 
-// How many threads an environment with global pools starts, and that its sessions use them.
+// Checks how many threads an environment with global pools starts, and that its sessions use them.
 std::ptrdiff_t pool_threads(Check& check, int intra, int inter, Log& log) {
     OrtThreadingOptions* pools = nullptr;
     OrtEnv* env = nullptr;
@@ -151,8 +151,8 @@ void thread_pools(Check& check) {
     const std::ptrdiff_t intra = pool_threads(check, 4, 1, other);
     const bool moved = check.log.take().empty() && !other.take().empty();
     PROVED(ReleaseEnv, moved, "a later environment takes its place, with its log");
-    PROVED(SetGlobalIntraOpNumThreads, intra == 3, "so many threads");
-    PROVED(SetGlobalInterOpNumThreads, pool_threads(check, 1, 3, other) == 2, "so many threads");
+    PROVED(SetGlobalIntraOpNumThreads, intra == 3, "that many threads");
+    PROVED(SetGlobalInterOpNumThreads, pool_threads(check, 1, 3, other) == 2, "that many threads");
     PROVED(CreateEnvWithCustomLoggerAndGlobalThreadPools, intra == 3, "sessions do without threads of their own");
     const auto make = [&] { OK(CreateThreadingOptions, &pools); };
     const auto release = [&] { CALL(ReleaseThreadingOptions, pools); };
@@ -168,7 +168,7 @@ void call_all(Check& check, const std::string& model) {
     providers(check);
     OrtEnv* env = nullptr;
     OK(CreateEnvWithCustomLogger, &Log::write, &check.log, ORT_LOGGING_LEVEL_VERBOSE, "environment", &env);
-    // No telemetry is there that could be seen to end: main.cpp starts the library without it.
+    // The end of telemetry cannot be observed: main.cpp starts the library without it.
     OK(DisableTelemetryEvents, env);
     PROVED(DisableTelemetryEvents, true, "succeeds");
     options_of_sessions(check, env);

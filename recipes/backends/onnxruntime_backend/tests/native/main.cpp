@@ -69,7 +69,7 @@ int rpaths(const std::string& path) {
     return 0;
 }
 
-// Bytes that end where memory ends.
+// Bytes that end right before an inaccessible page.
 class Edge {
 public:
     explicit Edge(std::size_t size) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {

@@ -1,4 +1,4 @@
-// A library that looks for ONNX Runtime as the backend does, by rpaths of its own.
+// A library that searches for ONNX Runtime as the backend does, by its own rpaths.
 #include <cstdio>
 #include <exception>
 

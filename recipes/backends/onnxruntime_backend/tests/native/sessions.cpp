@@ -32,7 +32,7 @@ struct OwnAllocator {
     const OrtMemoryInfo* memory = nullptr;
 };
 
-// A session over the test's model, and what its calls need.
+// A session over the test's model, and the objects that its calls need.
 struct Subject {
     OrtSession* session = nullptr;
     OrtAllocator* allocator = nullptr;
@@ -67,7 +67,7 @@ void names(Check& check, const Subject& subject) {
     PROVED(AllocatorFree, own.released == name, "the allocator is given its block");
 }
 
-// The type and dimensions of a port as text, "FLOAT" being 1: "1[rows,4]"; "no tensor"; "1?" without a shape.
+// The type and dimensions of a port as text, where "FLOAT" is 1: "1[rows,4]"; "no tensor"; "1?" without a shape.
 std::string describe(Check& check, OrtTypeInfo* type) {
     ONNXType kind = ONNX_TYPE_UNKNOWN;
     const OrtTensorTypeAndShapeInfo* tensor = nullptr;
@@ -206,7 +206,7 @@ void values(Check& check, const Subject& subject) {
            "the memory of a place is given back");
 }
 
-// The values that the outputs of a binding have.
+// The values of the outputs of a binding.
 std::vector<OrtValue*> outputs(Check& check, const Subject& subject, const OrtIoBinding* binding) {
     OrtValue** list = nullptr;
     std::size_t count = 0;

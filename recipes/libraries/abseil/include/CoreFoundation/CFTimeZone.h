@@ -1,5 +1,5 @@
-// What Abseil's time zones use of CoreFoundation, for compilers without an SDK. Names, types and the value of the
-// encoding are those of Apple's documentation: https://developer.apple.com/documentation/corefoundation
+// The part of CoreFoundation that Abseil's time zones use, for compilers without an SDK. Names, types and the value of
+// the encoding are from Apple's documentation: https://developer.apple.com/documentation/corefoundation
 #ifndef MACBUILD_CFTIMEZONE_H_
 #define MACBUILD_CFTIMEZONE_H_
 

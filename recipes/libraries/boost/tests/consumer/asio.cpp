@@ -32,7 +32,7 @@ int main() {
     auto last = [promise = std::make_unique<std::promise<int>>(std::move(promise))] { promise->set_value(7); };
     boost::asio::post(pool, std::move(last));
     if (future.get() != 7) {
-      std::fputs("a task that only moves did not answer\n", stderr);
+      std::fputs("a move-only task did not answer\n", stderr);
       return 1;
     }
     pool.join();

@@ -1,4 +1,4 @@
-# Ends with an error unless find_package(Boost) found what was asked for, in the component's own folder.
+# Fails unless find_package(Boost) found the requested parts, in the component's own folder.
 cmake_path(IS_PREFIX BOOST_ROOT "${Boost_INCLUDE_DIRS}" NORMALIZE ours)
 if(NOT Boost_FOUND OR NOT ours OR NOT Boost_VERSION_STRING VERSION_GREATER_EQUAL 1.81 OR Boost_LIBRARIES
    OR NOT Boost_VERSION_MACRO GREATER_EQUAL 108100)

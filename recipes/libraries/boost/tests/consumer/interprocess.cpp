@@ -1,6 +1,6 @@
-// A message to another process and back, in a region as Triton's Python backend makes it: a shared memory object with
+// A message to another process and back, in a region like that of Triton's Python backend: a shared memory object with
 // an allocator inside, and a mutex, a condition and semaphores with a time limit. On macOS Boost keeps such regions as
-// files and waits with atomics. With EMULATED the same is done here, so that the test runs what macOS would.
+// files and waits with atomics. With EMULATED the same happens here, so that the test runs the code that macOS would.
 #include <unistd.h>
 #ifdef EMULATED
 #define BOOST_INTERPROCESS_FORCE_GENERIC_EMULATION
@@ -34,7 +34,7 @@ const char* region_folder();
 
 #if defined(__APPLE__) && (defined(BOOST_INTERPROCESS_POSIX_SHARED_MEMORY_OBJECTS) || \
                            defined(BOOST_INTERPROCESS_POSIX_PROCESS_SHARED))
-#error "this Boost does not emulate on macOS, so that EMULATED is not what macOS does"
+#error "this Boost does not emulate on macOS, so EMULATED does not match macOS"
 #endif
 #if defined(EMULATED) && defined(BOOST_INTERPROCESS_POSIX_SHARED_MEMORY_OBJECTS)
 #error "EMULATED does not emulate"
@@ -58,7 +58,7 @@ struct Control {
   bool done = false;
 };
 
-// The control block lies at the front; what the allocator manages follows, aligned as it asks for.
+// The control block is at the front; the allocator's memory follows, suitably aligned.
 constexpr std::size_t kFront = (sizeof(Control) + 63) / 64 * 64;
 
 void require(bool good, const char* what) {
@@ -99,7 +99,7 @@ void ask(const char* program, const char* name) {
 
 #ifndef BOOST_INTERPROCESS_POSIX_SHARED_MEMORY_OBJECTS
   struct stat status {};
-  require(stat((folder + "/" + name).c_str(), &status) == 0, "the region is no file in the private folder");
+  require(stat((folder + "/" + name).c_str(), &status) == 0, "the region is not a file in the private folder");
   require((status.st_mode & 0777) == 0600 && status.st_size == kRegionSize, "the region's mode or size");
 #endif
 

@@ -81,7 +81,7 @@ void aes_gcm() {
   };
   check(open() && opened == plain, "AES-GCM opened");
   out[5] ^= 1;
-  check(!open(), "AES-GCM sees a changed byte");
+  check(!open(), "AES-GCM detects a changed byte");
   ERR_clear_error();
 }
 
@@ -106,7 +106,7 @@ bssl::UniquePtr<EVP_PKEY> make_key() {
   return key;
 }
 
-// A certificate for model.test that signs itself.
+// A self-signed certificate for model.test.
 bssl::UniquePtr<X509> make_certificate(EVP_PKEY *key) {
   bssl::UniquePtr<X509> certificate(X509_new());
   X509_set_version(certificate.get(), X509_VERSION_3);
@@ -138,7 +138,7 @@ int choose_h2(SSL *, const uint8_t **out, uint8_t *length, const uint8_t *offere
 struct Connection {
   bssl::UniquePtr<SSL> client, server;
 
-  // Give both sides the turn until none can go on, and tell whether both are done.
+  // Lets both sides run in turn until none can continue, and returns whether both are done.
   bool handshake() const {
     int to_client = 0, to_server = 0;
     for (int turn = 0; turn < 20 && (to_client != 1 || to_server != 1); ++turn) {
@@ -157,7 +157,7 @@ Connection connect(SSL_CTX *client_context, SSL_CTX *server_context, const char 
   SSL_set_bio(connection.server.get(), there, there);
   SSL_set_connect_state(connection.client.get());
   SSL_set_accept_state(connection.server.get());
-  check(SSL_set1_host(connection.client.get(), host), "the host to ask for");
+  check(SSL_set1_host(connection.client.get(), host), "the expected host");
   return connection;
 }
 

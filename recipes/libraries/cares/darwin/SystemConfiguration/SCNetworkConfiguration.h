@@ -1,4 +1,4 @@
-/* The two bits that c-ares reads in the flags of a DNS server; zig carries no frameworks. Source: the documentation of
+/* The two bits that c-ares reads in the flags of a DNS server; zig has no frameworks. Source: the documentation of
  * SCNetworkReachabilityFlags (bit 1 reachable, bit 3 connection on traffic). */
 #ifndef MACBUILD_SCNETWORKCONFIGURATION_H
 #define MACBUILD_SCNETWORKCONFIGURATION_H

@@ -22,7 +22,7 @@ enum { HEADER = 12, PORT_FIELD = 32 };
 static const unsigned char question[] = "\5model\4test\0\0\1\0\1"; /* model.test, type A, class IN */
 enum { QUESTION = sizeof question - 1 };
 
-/* The answer 192.0.2.7, valid for 300 seconds, to a query of which only the number and the question are read. */
+/* The answer 192.0.2.7, valid for 300 seconds, to a query; only its number and question are read. */
 static size_t make_answer(const unsigned char *query, unsigned char *answer) {
   static const unsigned char counts[] = {0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0};
   static const unsigned char record[] = {0xc0, HEADER, 0, 1, 0, 1, 0, 0, 1, 44, 0, 4, 192, 0, 2, 7};

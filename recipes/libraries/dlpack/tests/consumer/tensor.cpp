@@ -1,4 +1,4 @@
-// A tensor that C++ makes and C reads, with an offset, strides and a deleter, as the Python backend hands tensors over.
+// A tensor made in C++ and read in C, with an offset, strides and a deleter, as the Python backend passes tensors.
 #include <dlpack/dlpack.h>
 
 #include <array>
@@ -41,7 +41,7 @@ int main() {
   auto* tensor = make();
   const double sum = sum_of_floats(&tensor->dl_tensor);
   tensor->deleter(tensor);
-  // Rows of two from the elements 1, 5 and 9 on.
+  // Rows of two, starting at the elements 1, 5 and 9.
   if (sum != 1 + 2 + 5 + 6 + 9 + 10 || deleted != 1) {
     std::fprintf(stderr, "the sum is %g, and %d tensors are deleted\n", sum, deleted);
     return 1;

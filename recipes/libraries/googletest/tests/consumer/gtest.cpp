@@ -1,4 +1,4 @@
-// Uses GoogleTest with its own main: assertions, fixtures, parameters, types and the death of a process.
+// Uses GoogleTest with its own main: assertions, fixtures, parameters, types and death tests.
 #include <cstdint>
 #include <cstdlib>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-"""Writes archive_bytes.h: a tar.gz with every kind of member that conda-pack writes, as Python's tarfile packs it."""
+"""Write archive_bytes.h: a tar.gz with every kind of member that conda-pack writes, packed by Python's tarfile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIME = 1_700_000_000
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, **values: object) -> tarfile.TarInfo:
-    """Return a member with a fixed time, whose other values are given by name."""
+    """Return a member with a fixed time and other values given by name."""
     info = tarfile.TarInfo(name)
     info.type, info.mtime, info.mode = kind, TIME, 0o644
     for key, value in values.items():

@@ -1,5 +1,5 @@
 // Unpacks a tar.gz that Python wrote, as Triton's Python backend does with an execution environment: in the "C" locale,
-// from a file, below the working directory. Then archives that are cut off, damaged, of another kind or lead out of it.
+// from a file, below the working directory. Then archives that are cut off, damaged, of another kind or escape from it.
 #include <archive.h>
 #include <archive_entry.h>
 
@@ -22,7 +22,7 @@ static void check(int good, const char* what) {
   }
 }
 
-// 0, or the first status that is not ARCHIVE_OK, after which `reason` tells why.
+// 0, or the first status that is not ARCHIVE_OK, with the message in `reason`.
 static int copy(struct archive* input, struct archive* output, char* reason, size_t size) {
   struct archive_entry* entry;
   for (;;) {
@@ -113,7 +113,7 @@ static void check_tree(void) {
   check(content(deep, bytes, sizeof bytes) == 4 && memcmp(bytes, "deep", 4) == 0, "the long name");
   check(content("env/lib/\xc3\xbc" "ber.txt", bytes, sizeof bytes) == 3, "the name in UTF-8");
   check(content("env/lib/empty", bytes, sizeof bytes) == 0, "the empty file");
-  check(stat("env/lib", &status) == 0 && S_ISDIR(status.st_mode), "a folder that is no member");
+  check(stat("env/lib", &status) == 0 && S_ISDIR(status.st_mode), "a folder that is not a member");
 }
 
 static void check_refusals(void) {
@@ -130,7 +130,7 @@ static void check_refusals(void) {
   check(unpack(NULL, seven_zip, sizeof seven_zip, reason, sizeof reason) == ARCHIVE_FATAL, "another kind of archive");
   check(strstr(reason, "Unrecognized archive format") != NULL, reason);
 
-  // A plain tar of one empty file with two dots in its path; the sum of the header's bytes counts blanks for itself.
+  // A plain tar of one empty file with two dots in its path; the checksum of the header counts its own field as blanks.
   static unsigned char tar[1536];
   strcpy((char*)tar, "env/../../escaped");
   memcpy(tar + 100, "0000644\0" "0000000\0" "0000000\0" "00000000000\0" "14524510400\0", 48);

@@ -1,4 +1,4 @@
-// Uses libb64 as Triton does, which decodes the handles of shared memory, and through its C++ classes.
+// Uses libb64 as Triton does, to decode the handles of shared memory, and through its C++ classes.
 #include <cstdio>
 #include <sstream>
 #include <string>
@@ -31,7 +31,7 @@ std::string Encode(const std::string& plain) {
   return {code.data(), static_cast<size_t>(length)};
 }
 
-// In pieces of so many characters.
+// In pieces of that many characters.
 std::string Decode(const std::string& code, size_t piece) {
   std::string plain;
   std::vector<char> buffer(piece + 1);
@@ -56,7 +56,7 @@ std::string Bytes(size_t length) {
 }  // namespace
 
 int main() {
-  // RFC 4648, section 10. The encoder ends its text with a line end.
+  // RFC 4648, section 10. The encoder ends its text with a newline.
   const char* const known[][2] = {{"", "\n"},           {"f", "Zg==\n"},         {"fo", "Zm8=\n"},
                                   {"foo", "Zm9v\n"},    {"foob", "Zm9vYg==\n"},  {"fooba", "Zm9vYmE=\n"},
                                   {"foobar", "Zm9vYmFy\n"}, {"\xfb\xff\xfe", "+//+\n"}};
@@ -73,7 +73,7 @@ int main() {
     const bool digit = (character >= '0' && character <= '9') || (character >= 'A' && character <= 'Z') ||
                        (character >= 'a' && character <= 'z') || character == '+' || character == '/';
     const int value = base64_decode_value(static_cast<char>(character));
-    Check(digit ? value >= 0 && value < 64 : value < 0, "what counts as base64 and what does not");
+    Check(digit ? value >= 0 && value < 64 : value < 0, "which characters are base64");
   }
 
   std::istringstream plain(Bytes(10000));

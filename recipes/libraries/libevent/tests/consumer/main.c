@@ -64,7 +64,7 @@ static void too_late(evutil_socket_t socket, short events, void *base) {
   event_base_loopbreak(base);
 }
 
-// Runs the loop until something breaks out of it, at most ten seconds.
+// Runs the loop until a callback breaks out of it, for at most ten seconds.
 static void run(struct event_base *base) {
   const struct timeval limit = {10, 0};
   struct event *guard = event_new(base, -1, 0, too_late, base);
@@ -84,7 +84,7 @@ static struct ticks ticks;
 
 static void tick(evutil_socket_t socket, short events, void *name) {
   (void)socket;
-  check(events == EV_TIMEOUT, "a timer tells that it is one");
+  check(events == EV_TIMEOUT, "a timer reports a timeout");
   strncat(ticks.order, name, 1);
   if (strlen(ticks.order) == 3) {
     event_base_loopbreak(ticks.base);

@@ -1,5 +1,6 @@
 // Uses libevhtp as Triton's HTTP server does: a server with threads on the loopback device, requests that are paused
-// and answered later from another thread, hooks, headers, long bodies, connections that stay. The client is libevent's.
+// and answered later from another thread, hooks, headers, long bodies, persistent connections. The client is
+// libevent's.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -80,7 +81,7 @@ void Reply(evthr_t*, void* argument, void*) {
   evhtp_request_resume(request);
 }
 
-// Like an inference: the connection's thread goes on, and somebody else tells it when the answer is there.
+// Like an inference: the connection's thread continues, and another thread reports the answer.
 void Infer(evhtp_request_t* request, void*) {
   Check(request->method == htp_method_POST, "the server sees the method");
   const char* kind = evhtp_kv_find(request->headers_in, "X-Kind");

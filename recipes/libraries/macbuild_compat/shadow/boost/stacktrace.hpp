@@ -1,5 +1,5 @@
-// Stands in for Boost.Stacktrace in foreign code on Darwin: Triton asks it for the mode that starts addr2line, a program
-// that no Mac has. The part of its interface that Triton uses, and frames as image and offset.
+// Stands in for Boost.Stacktrace in foreign code on Darwin: Triton requests the mode that starts addr2line, a program
+// that no Mac has. It has the part of the interface that Triton uses, and frames as image and offset.
 #pragma once
 
 #include <ostream>

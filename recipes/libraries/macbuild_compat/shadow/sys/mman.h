@@ -1,9 +1,9 @@
-/* Foreign code: shm_open, shm_unlink, mmap and munmap become the functions of macbuild/compat/posix.h when they are linked.
- * The names in the source stay, so members, pointers to functions and `::mmap` are as they were.
+/* For foreign code: shm_open, shm_unlink, mmap and munmap become the functions of macbuild/compat/posix.h at link time.
+ * The names in the source stay, so members, pointers to functions and `::mmap` work as before.
  *
  * An assembler label has to come with the first declaration. Apple's header gives mmap, munmap and mprotect labels of
  * its own through __DARWIN_ALIAS (sys/cdefs.h), so that macro is replaced while the header is read; a new function
- * with that macro in a later SDK stops the compiler with its name. */
+ * with that macro in a later SDK causes a compile error that names it. */
 #pragma GCC system_header
 #ifndef MACBUILD_SHADOW_SYS_MMAN_H
 #define MACBUILD_SHADOW_SYS_MMAN_H

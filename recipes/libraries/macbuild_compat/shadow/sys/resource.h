@@ -1,4 +1,4 @@
-/* Foreign code on Darwin: setpriority becomes macbuild_compat_setpriority of macbuild/compat/posix.h when it is linked. */
+/* For foreign code on Darwin: links setpriority as macbuild_compat_setpriority of macbuild/compat/posix.h. */
 #pragma GCC system_header
 #ifndef MACBUILD_SHADOW_SYS_RESOURCE_H
 #define MACBUILD_SHADOW_SYS_RESOURCE_H

@@ -1,5 +1,5 @@
-/* Foreign code on Darwin: the POSIX names of the times in struct stat, which Apple calls st_atimespec and so on (man 2
- * stat). The macros come after the structure, whose members keep their names. */
+/* For foreign code on Darwin: the POSIX names of the times in struct stat, which Apple calls st_atimespec and so on
+ * (man 2 stat). The macros come after the structure, whose members keep their names. */
 #pragma GCC system_header
 #ifndef MACBUILD_SHADOW_SYS_STAT_H
 #define MACBUILD_SHADOW_SYS_STAT_H

@@ -1,6 +1,6 @@
-/* Foreign code on Darwin: syscall(SYS_gettid) gives a number of the calling thread that setpriority() of
- * shadow/sys/resource.h knows. Apple's SYS_gettid is another call, and syscall() is deprecated there, which -Werror makes
- * an error; hence a macro and not a label. Any other call number fails with ENOSYS. */
+/* For foreign code on Darwin: syscall(SYS_gettid) returns a number of the calling thread that setpriority() of
+ * shadow/sys/resource.h knows. Apple's SYS_gettid is another call, and syscall() is deprecated there, which -Werror
+ * makes an error; hence a macro and not a label. Any other call number fails with ENOSYS. */
 #pragma GCC system_header
 #ifndef MACBUILD_SHADOW_SYS_SYSCALL_H
 #define MACBUILD_SHADOW_SYS_SYSCALL_H

@@ -12,7 +12,7 @@
 namespace macbuild::compat {
 namespace {
 
-// mach_host_self() adds a reference to the port at each call (mach/mach_init.h), so it is asked once.
+// mach_host_self() adds a reference to the port at each call (mach/mach_init.h), so it is called only once.
 mach_port_t host()
 {
     static const mach_port_t port = mach_host_self();

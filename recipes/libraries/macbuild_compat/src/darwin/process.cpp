@@ -12,7 +12,7 @@
 namespace macbuild::compat {
 namespace {
 
-constexpr std::uint32_t kZombie = 5;  // SZOMB of sys/proc.h, which declares it for the kernel only
+constexpr std::uint32_t kZombie = 5;  // SZOMB of sys/proc.h, which declares it only for the kernel
 
 int own_kqueue(const struct kevent* changes, int count)
 {

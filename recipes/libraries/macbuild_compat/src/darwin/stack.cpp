@@ -14,7 +14,7 @@
 namespace macbuild::compat {
 namespace {
 
-// Signed return addresses have the signature above the 47 bits of an address (arm64e code of the system).
+// Signed return addresses hold the signature above the 47 bits of an address (arm64e code of the system).
 constexpr std::uintptr_t address_bits = (std::uintptr_t{1} << 47) - 1;
 
 struct Registers {
@@ -37,13 +37,13 @@ Registers registers_of(const void* context) noexcept {
 #endif
 }
 
-// Where the interrupted code returns to, if its frame record does not tell; 0 if it does.
+// The return address of the interrupted code, if its frame record does not have it; 0 if it does.
 std::uintptr_t caller_of(const Registers& registers, std::uintptr_t low, std::uintptr_t high) noexcept {
     Image image;
     if (registers.link != 0 || find_image(registers.instruction, image)) {
         return registers.link;
     }
-    // A jump into nothing: the call has put the address on the stack and no frame was made.
+    // A jump to an invalid address: the call has put the return address on the stack and no frame was made.
     const bool readable = registers.stack >= low && registers.stack < high
                           && high - registers.stack >= sizeof(std::uintptr_t)
                           && registers.stack % alignof(std::uintptr_t) == 0;
@@ -53,7 +53,7 @@ std::uintptr_t caller_of(const Registers& registers, std::uintptr_t low, std::ui
 std::atomic<const dyld_all_image_infos*> list_of_images{nullptr};
 
 // dyld's own list, which debuggers and crash reporters read (mach-o/dyld_images.h). It is read without dyld's lock; dyld
-// takes the pointer to it away while it changes it.
+// clears the pointer to it while changing it.
 const dyld_all_image_infos* image_list() noexcept {
     static_assert(std::atomic<const dyld_all_image_infos*>::is_always_lock_free);
     if (const dyld_all_image_infos* known = list_of_images.load(); known != nullptr) {
@@ -70,7 +70,7 @@ const dyld_all_image_infos* image_list() noexcept {
     return list;
 }
 
-// Whether an address is in the code of an image. The code is the segment that has the header.
+// Returns whether an address is in the code of an image: the segment that has the header.
 bool has_code(const mach_header* header, std::uintptr_t address) noexcept {
     const auto base = reinterpret_cast<std::uintptr_t>(header);
     if (address < base || header->magic != MH_MAGIC_64) {
@@ -97,8 +97,8 @@ void set_image(const char* path, const mach_header* header, Image& image) noexce
 }  // namespace
 
 // All code of macOS keeps frame records (Apple, "Writing ARM64 code for Apple platforms"; clang's default on x86_64), so
-// neither unwind tables nor their caches and locks are needed in a signal handler. backtrace(3) would refuse the stack
-// that the handler itself runs on.
+// a signal handler needs neither unwind tables nor their caches and locks. backtrace(3) would refuse the stack that the
+// handler itself runs on.
 std::size_t read_stack(const void* context, std::uintptr_t* addresses, std::size_t room) noexcept {
     if (room == 0) {
         return 0;

@@ -14,7 +14,7 @@ struct Walk {
     std::uintptr_t* addresses;
     std::size_t room;
     std::size_t count;
-    bool waiting;  // for this address, before which are the handler's own frames
+    bool waiting;  // for `first`; the frames before it are the handler's own
     std::uintptr_t first;
 };
 
@@ -40,7 +40,7 @@ std::uintptr_t instruction_of(const ucontext_t& context) noexcept {
 #endif
 }
 
-// Where a function that has not begun would return to.
+// The return address of a function that has not begun.
 std::uintptr_t caller_of(const ucontext_t& context) noexcept {
 #if defined(__x86_64__)
     return *reinterpret_cast<const std::uintptr_t*>(context.uc_mcontext.gregs[REG_RSP]);
@@ -49,7 +49,7 @@ std::uintptr_t caller_of(const ucontext_t& context) noexcept {
 #endif
 }
 
-// One letter after the other from /proc/self/maps (proc(5)).
+// Reads /proc/self/maps character by character (proc(5)).
 class Maps {
 public:
     Maps() noexcept : file_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
@@ -61,7 +61,7 @@ public:
     Maps(const Maps&) = delete;
     Maps& operator=(const Maps&) = delete;
 
-    // The next letter, or 0 at the end.
+    // The next character, or 0 at the end.
     char next() noexcept {
         if (position_ == size_) {
             const ssize_t count = file_ < 0 ? 0 : read(file_, buffer_, sizeof(buffer_));
@@ -74,7 +74,7 @@ public:
         return buffer_[position_++];
     }
 
-    // A number up to any other letter, which is taken away.
+    // A number; also consumes the character after it.
     std::uintptr_t number(unsigned base) noexcept {
         std::uintptr_t value = 0;
         for (;;) {
@@ -99,7 +99,7 @@ public:
         } while (last_ != ' ' && last_ != '\n' && last_ != '\0');
     }
 
-    // The rest of the line without the blanks before it.
+    // The rest of the line without leading blanks.
     void rest(char* text, std::size_t room) noexcept {
         std::size_t size = 0;
         while (!line_ended()) {
@@ -135,7 +135,7 @@ std::size_t read_stack(const void* context, std::uintptr_t* addresses, std::size
         _Unwind_Backtrace(step, &walk);
         return walk.count;
     }
-    // A jump into nothing, for which no unwind table is: who has jumped is all there is to know.
+    // A jump to an invalid address, for which there is no unwind table: only the caller is known.
     const std::uintptr_t known[] = {instruction, caller_of(*machine)};
     std::size_t count = 0;
     while (count < room && count < 2) {

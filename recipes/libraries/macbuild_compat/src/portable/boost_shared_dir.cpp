@@ -1,5 +1,6 @@
-// What Boost.Interprocess asks for when BOOST_INTERPROCESS_SHARED_DIR_FUNC is defined, which forced.h does for
-// foreign code on Darwin (boost/interprocess/detail/shared_dir_helpers.hpp, read in Boost 1.88). Boost makes no folder then.
+// The function that Boost.Interprocess calls if BOOST_INTERPROCESS_SHARED_DIR_FUNC is defined, as in forced.h for
+// foreign code on Darwin (boost/interprocess/detail/shared_dir_helpers.hpp, read in Boost 1.88). Boost then makes no
+// folder.
 #include <string>
 
 #include "macbuild/compat/ipc_dir.hpp"

@@ -16,10 +16,11 @@
 namespace macbuild::compat {
 namespace {
 
-constexpr std::size_t stack_size = 256 * 1024;  // arm64 Darwin asks for 128 KiB (SIGSTKSZ)
+constexpr std::size_t stack_size = 256 * 1024;  // arm64 Darwin recommends 128 KiB (SIGSTKSZ)
 constexpr int patience = 100;                   // tenths of a second for another thread to write its trace
 
-// The thread that writes, and the signal that it dies of; the thread's id is no pointer everywhere, so a cast that fits both.
+// The thread that writes, and the signal that it dies of. The thread's id is a pointer on some systems only, hence a C
+// cast.
 std::atomic<std::uintptr_t> writing{0};
 std::atomic<int> dying_of{0};
 
@@ -44,7 +45,7 @@ const char* name_of(int signal) noexcept {
     }
 }
 
-// Returns to nobody: the default action of the signal ends the process, whatever the interrupted code would do next.
+// Does not return: the default action of the signal ends the process, whatever the interrupted code would do next.
 [[noreturn]] void die_of(int signal) noexcept {
     struct sigaction action {};
     action.sa_handler = SIG_DFL;
@@ -76,7 +77,7 @@ void on_crash(int signal, siginfo_t* info, void* context) {
         dying_of = signal;
         report(signal, info, context);
     } else if (none == this_thread()) {
-        signal = dying_of;  // What could not be read of the stack does not change what the process dies of.
+        signal = dying_of;  // An unreadable stack does not change the signal that the process dies of.
     } else {
         for (int turn = 0; turn < patience; ++turn) {
             const timespec tenth{0, 100'000'000};
@@ -126,12 +127,12 @@ bool trace_crash(int signal) noexcept {
         return false;
     }
     take_stack();
-    // What can be found out before is not asked for then.
+    // Found out in advance, so that the handler need not ask.
     Image image;
     find_image(reinterpret_cast<std::uintptr_t>(&on_crash), image);
     struct sigaction action {};
     action.sa_sigaction = on_crash;
-    // A crash in the handler must come back to it, to be told by the thread from a first one.
+    // A crash in the handler must reach it again, and be recognized by the thread of the first one.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigemptyset(&action.sa_mask);
     return sigaction(signal, &action, nullptr) == 0;

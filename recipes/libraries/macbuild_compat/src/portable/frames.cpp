@@ -15,7 +15,7 @@ std::size_t follow_frames(std::uintptr_t frame, std::uintptr_t low, std::uintptr
             break;
         }
         addresses[count++] = words[1];
-        // The stack grows down, so each caller's record is above; another way would be a circle.
+        // The stack grows down, so each caller's record is above; anything else would be a circle.
         low = frame + record;
         frame = words[0];
     }
@@ -33,7 +33,7 @@ void write_stack_trace(int descriptor, const void* context) noexcept {
             out.text("  ").text(image.path).text(" + ").address(addresses[index] - image.base);
         }
         out.text("\n");
-        out.flush();  // What comes next may be the end.
+        out.flush();  // The next step may crash.
     }
 }
 

@@ -99,7 +99,8 @@ void remove_stale_ipc_dirs(const std::string& base)
 const std::string& ipc_dir()
 {
     const std::string& folder = chosen().folder;
-    // macOS removes what nobody touched for days from the folder for temporary files, and with it an empty folder of ours.
+    // macOS removes files from the folder for temporary files that nobody touched for days, including an empty folder
+    // of ours.
     if (folder != kNowhere && make_private_dir(base_of_user()) == 0)
         make_private_dir(folder);
     return folder;

@@ -40,7 +40,7 @@ std::string resolved(const std::string& path) {
     return real ? std::string(real.get()) : path;
 }
 
-// The folder above the folder that a file is in; empty if there is none.
+// The folder above the folder of a file; empty if there is none.
 std::string prefix_of(const std::string& path) {
     const std::size_t name = path.rfind('/');
     const std::size_t folder = name == std::string::npos || name == 0 ? std::string::npos : path.rfind('/', name - 1);
@@ -106,7 +106,7 @@ void* open_library(std::string_view path, std::string& error) {
         const char* reason = dlerror();
         error += (error.empty() ? "" : "; ") + each + ": " + (reason != nullptr ? reason : "dlopen gives no reason");
         if (is_file(each)) {
-            break;  // It is the one that is meant, and has told what is wrong with it.
+            break;  // This is the requested file, and its error is known.
         }
     }
     return nullptr;

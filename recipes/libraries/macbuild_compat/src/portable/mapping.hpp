@@ -10,7 +10,8 @@ namespace macbuild::compat {
 void* map_region(void* address, std::size_t length, int protection, int flags, int descriptor, off_t offset, std::size_t page);
 int unmap_region(void* address, std::size_t length);
 
-// Whether a refused ftruncate() of a region is none: `is_region` has `size` bytes and `wanted` are asked for.
+// Returns whether a refused ftruncate() of a region is harmless: `is_region` has `size` bytes and `wanted` are
+// requested.
 bool has_room(bool is_region, off_t size, off_t wanted);
 
 }  // namespace macbuild::compat

@@ -53,7 +53,7 @@ void ParentWatch::stop()
 {
     if (!thread_.joinable())
         return;
-    // A byte and not only the close: a child started by another thread just now may hold a copy of this end.
+    // Write a byte besides closing: a child just started by another thread may hold a copy of this end.
     (void)!write(stop_, "", 1);
     thread_.join();
     close(wake_);

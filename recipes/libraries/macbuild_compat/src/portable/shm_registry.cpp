@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".region";
 
-// flock() of the folder's lock file: other threads wait as other processes do, and a crash releases it.
+// flock() of the folder's lock file: other threads wait just as other processes do, and a crash releases it.
 class Lock {
 public:
     Lock(const std::string& folder, bool make)
@@ -78,7 +78,7 @@ std::optional<std::string> from_hex(std::string_view text)
     return text.size() % 2 == 0 ? std::optional(bytes) : std::nullopt;
 }
 
-// Nothing if the file is not there, or is no record of this format.
+// Nothing if the file does not exist, or is not a record of this format.
 std::optional<Region> read_record(const std::string& path)
 {
     std::ifstream file(path);
@@ -150,7 +150,7 @@ int ShmRegistry::open(std::string_view key, int flags, mode_t mode)
     const Lock lock(folder_, true);
     if (lock.error() != 0)
         return -lock.error();
-    // Without O_EXCL nothing would tell whether the region was there before.
+    // Without O_EXCL it would be unknown whether the region existed before.
     int region = open_region(name.c_str(), flags | O_EXCL, mode);
     if (region == -EEXIST && (flags & O_EXCL) == 0 && !belongs_to_other(name, key))
         return open_region(name.c_str(), flags & ~O_CREAT, mode);

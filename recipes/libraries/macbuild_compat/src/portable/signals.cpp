@@ -13,9 +13,9 @@ namespace {
 
 constexpr int most_signals = 32;
 
-// What each signal calls on the thread, or what foreign code believes it has set.
+// The function called on the thread for each signal, or the one that foreign code believes to have set.
 std::atomic<macbuild_compat_handler> handlers[most_signals];
-// The process that has the thread: a child made by fork has the pipe, too, and not the thread.
+// The process that has the thread: a child made by fork has the pipe, but not the thread.
 std::atomic<pid_t> owner{0};
 std::atomic<int> pipe_in{-1};
 pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
@@ -27,7 +27,7 @@ bool deferred(int signal) noexcept {
 
 bool crash(int signal) noexcept { return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS; }
 
-// Comes again as soon as the handler returns, if it is not for the thread that has it.
+// A signal that comes again as soon as the handler returns, so it cannot be handled on another thread.
 bool fault(int signal) noexcept {
     return crash(signal) || signal == SIGILL || signal == SIGFPE || signal == SIGTRAP;
 }
@@ -43,7 +43,7 @@ void on_signal(int signal) {
         struct sigaction action {};
         action.sa_handler = SIG_DFL;
         sigaction(signal, &action, nullptr);
-        raise(signal);  // It is blocked here, and comes at the end of this handler.
+        raise(signal);  // It is blocked here, and arrives at the end of this handler.
     }
     errno = error;
 }
@@ -64,7 +64,7 @@ void* call_handlers(void* argument) {
     }
 }
 
-// Starts the thread, which takes no signal itself. Returns an error number.
+// Starts the thread, which receives no signals itself. Returns an error number.
 int start_thread(int pipe_out) noexcept {
     sigset_t all;
     sigset_t before;
@@ -110,7 +110,7 @@ bool start() noexcept {
     return started;
 }
 
-// Sets the action that the system knows; returns the one before, or SIG_ERR.
+// Sets the system's action; returns the previous one, or SIG_ERR.
 macbuild_compat_handler set_plain(int signal, macbuild_compat_handler handler) noexcept {
     struct sigaction action {};
     struct sigaction before {};
@@ -120,8 +120,8 @@ macbuild_compat_handler set_plain(int signal, macbuild_compat_handler handler) n
     return sigaction(signal, &action, &before) == 0 ? before.sa_handler : SIG_ERR;
 }
 
-// The same for a signal that may have an action of ours. SIGBUS goes with SIGSEGV: Darwin has it for what Linux calls
-// SIGSEGV, an access that the protection of a page forbids.
+// The same for a signal that may have an action of ours. SIGBUS goes with SIGSEGV: Darwin sends it where Linux sends
+// SIGSEGV, for an access that the protection of a page forbids.
 bool set_crash(int signal, macbuild_compat_handler handler) noexcept {
     const bool plain = handler == SIG_DFL || handler == SIG_IGN;
     const auto set = [&](int each) { return plain ? set_plain(each, handler) != SIG_ERR : trace_crash(each); };

@@ -15,7 +15,7 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 using macbuild::test::Request;
 
-// What Python's protobuf 6.33.6 makes of the same message: SerializeToString(deterministic=True).
+// Output of Python's protobuf 6.33.6 for the same message: SerializeToString(deterministic=True).
 constexpr char kWire[] =
     "0a086964656e74697479100518ffffffffffffffffff0121000000000000d03f280130023a220a02494e120d01ffffff"
     "ffffffffffff01ac021a0300ff7f22080000c03f000000c042090a05626174636810085205636166c3a95800620c0880"

@@ -1,5 +1,5 @@
-// A module with what Triton's Python backend uses: classes in shared pointers, enums, buffers, capsules, callbacks,
-// exceptions of its own, and work without the interpreter's lock.
+// A module with the features that Triton's Python backend uses: classes in shared pointers, enums, buffers, capsules,
+// callbacks, its own exceptions, and work without the interpreter's lock.
 #include <pybind11/embed.h>
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
@@ -60,7 +60,7 @@ class Tensor {
     return sum;
   }
 
-  // The sum, by another thread, while this one holds no lock.
+  // The sum, computed by another thread, while this one holds no lock.
   double sum() const {
     double result = 0;
     std::thread thread([&] {

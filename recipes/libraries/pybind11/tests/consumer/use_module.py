@@ -1,4 +1,4 @@
-"""Imports the module from the folder given, uses it and ends with an error if anything is wrong."""
+"""Import the module from the given folder, use it, and fail if anything is wrong."""
 
 from __future__ import annotations
 

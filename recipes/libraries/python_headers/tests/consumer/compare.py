@@ -1,4 +1,4 @@
-"""Compare what a program was compiled with with this Python, if it is of the same version."""
+"""Compare the headers that a program was compiled with to this Python, if it is of the same version."""
 
 import subprocess
 import sys

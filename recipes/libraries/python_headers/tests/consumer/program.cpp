@@ -1,4 +1,4 @@
-// Prints what the headers say, one name and number a line, after the version.
+// Prints the values in the headers, one name and number a line, after the version.
 #include <Python.h>
 
 #include <cstddef>

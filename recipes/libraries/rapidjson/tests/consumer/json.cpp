@@ -1,4 +1,4 @@
-// Reads, changes and writes JSON as Triton's JSON wrapper does: in place, by pointer, numbers of 64 bits, errors.
+// Reads, changes and writes JSON as Triton's JSON wrapper does: in place, by pointer, 64-bit numbers, errors.
 #include <rapidjson/document.h>
 #include <rapidjson/error/en.h>
 #include <rapidjson/pointer.h>
@@ -43,11 +43,11 @@ void reads_and_writes() {
   check(!document.HasParseError(), "a valid document");
   check(document["big"].GetUint64() == std::numeric_limits<std::uint64_t>::max(), "uint64");
   check(document["small"].GetInt64() == std::numeric_limits<std::int64_t>::min(), "int64");
-  check(!document["big"].IsInt64(), "that 2^64-1 is no int64");
+  check(!document["big"].IsInt64(), "2^64-1 is not an int64");
   check(document["inputs"][0]["data"][1].GetDouble() == 2000.0, "double");
   check(std::string_view(document["text"].GetString()) == "\xc3\xa9\xf0\x9f\x98\x80\n", "escapes become UTF-8");
 
-  // Assignment and moves of values, where the release of 2016 is no C++20.
+  // Assignment and moves of values, where the release of 2016 is not valid C++20.
   auto& allocator = document.GetAllocator();
   rapidjson::Value list(rapidjson::kArrayType);
   list.PushBack(rapidjson::Value("a", allocator).Move(), allocator).PushBack(rapidjson::StringRef("b"), allocator);
@@ -58,18 +58,18 @@ void reads_and_writes() {
   check(write<rapidjson::Writer>(document) ==
             "{\"name\":\"identity\",\"big\":18446744073709551615,\"small\":-9223372036854775808,"
             "\"text\":\"\xc3\xa9\xf0\x9f\x98\x80\\n\",\"none\":[\"a\",\"b\"],\"yes\":\"no\"}",
-        "what is written");
-  check(write<rapidjson::PrettyWriter>(document["none"]) == "[\n    \"a\",\n    \"b\"\n]", "what is written prettily");
+        "compact output");
+  check(write<rapidjson::PrettyWriter>(document["none"]) == "[\n    \"a\",\n    \"b\"\n]", "pretty output");
 }
 
 void goes_by_pointer() {
   rapidjson::Document document;
   rapidjson::Pointer("/parameters/list/1/key").Set(document, 7);
-  check(write<rapidjson::Writer>(document) == R"({"parameters":{"list":[null,{"key":7}]}})", "what a pointer creates");
+  check(write<rapidjson::Writer>(document) == R"({"parameters":{"list":[null,{"key":7}]}})", "a pointer creates");
   const auto* value = rapidjson::Pointer("/parameters/list/1/key").Get(document);
-  check(value != nullptr && value->GetInt() == 7, "what a pointer finds");
-  check(rapidjson::Pointer("/parameters/none").Get(document) == nullptr, "what a pointer does not find");
-  check(!rapidjson::Pointer("no slash").IsValid(), "a pointer that is none");
+  check(value != nullptr && value->GetInt() == 7, "a pointer finds");
+  check(rapidjson::Pointer("/parameters/none").Get(document) == nullptr, "a pointer does not find");
+  check(!rapidjson::Pointer("no slash").IsValid(), "an invalid pointer");
 }
 
 void parses_in_place_and_reports_errors() {

@@ -19,7 +19,7 @@ void check(bool condition, const char *what) {
   }
 }
 
-// The expression with which a server takes a URL apart.
+// The expression with which a server parses a URL.
 void url() {
   const RE2 model(R"(/v2/models/([^/]+)(?:/versions/([0-9]+))?(?:/(infer|ready|config))?)");
   std::string name, version, kind;
@@ -35,7 +35,7 @@ void unicode() {
   check(RE2::PartialMatch("1 \u00c4\u00d6\u00dc\u00df 2", R"((\p{L}+))", &word), "letters");
   check(word == "\u00c4\u00d6\u00dc\u00df", "four letters of two bytes");
   check(RE2::FullMatch("\u6a21\u578b", R"(\p{Han}{2})"), "a script");
-  check(RE2::FullMatch("\u0391\u03a3", "(?i)\u03b1\u03c2"), "case folding: both small sigmas are a capital one");
+  check(RE2::FullMatch("\u0391\u03a3", "(?i)\u03b1\u03c2"), "case folding: both small sigmas match the capital one");
   check(RE2::FullMatch("\U0001f600", "."), "a code point of four bytes is one character");
   check(!RE2::FullMatch("\U0001f600", RE2(".", RE2::Latin1)), "and four in Latin-1");
 }
@@ -66,7 +66,7 @@ void sets() {
   check(matched == std::vector<int>{0, 1}, "both expressions of the set");
 }
 
-// An expression that needs exponential time elsewhere, from several threads that share it.
+// An expression that takes exponential time in other libraries, from several threads that share it.
 void linear() {
   const RE2 nested("(a*)*b");
   const std::string text(50000, 'a');
@@ -76,7 +76,7 @@ void linear() {
     threads.emplace_back([&] { result = RE2::FullMatch(text, nested); });
   }
   for (auto &thread : threads) thread.join();
-  check(std::count(matched.begin(), matched.end(), 0) == 4, "no match, and at once");
+  check(std::count(matched.begin(), matched.end(), 0) == 4, "no match, and immediately");
 }
 
 void errors() {

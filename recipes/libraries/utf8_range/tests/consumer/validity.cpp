@@ -1,5 +1,5 @@
-// Valid and invalid UTF-8 of each kind (RFC 3629), at each distance from the start, since blocks of 16 bytes are checked
-// at once.
+// Valid and invalid UTF-8 of each kind (RFC 3629), at each distance from the start, since 16 bytes are checked at a
+// time.
 #include <cstdio>
 #include <string>
 

@@ -1,13 +1,13 @@
-/* Read before each C and C++ file of a foreign project (inject.cmake): what its calls become. Nothing is included here
-   and no macro is defined that a program could meet, but one of Boost's: a declaration with an asm label binds every
-   later declaration of the same function, the system's own, too (GCC and clang: "Asm Labels"). */
+/* Included before each C and C++ file of a foreign project (inject.cmake) to redirect its calls. Nothing is included
+   here and no macro is defined that could affect a program, except one of Boost's: a declaration with an asm label
+   applies to every later declaration of the same function, including the system's own (GCC and clang: "Asm Labels"). */
 #ifndef MACBUILD_COMPAT_FORCED_H
 #define MACBUILD_COMPAT_FORCED_H
 
 #define MACBUILD_COMPAT_TEXT_(text) #text
 #define MACBUILD_COMPAT_TEXT(text) MACBUILD_COMPAT_TEXT_(text)
 #define MACBUILD_COMPAT_LABEL(name) __asm__(MACBUILD_COMPAT_TEXT(__USER_LABEL_PREFIX__) name)
-/* glibc declares its functions as such that do not throw. */
+/* glibc declares its functions as noexcept. */
 #if defined(__cplusplus) && defined(__linux__)
 #define MACBUILD_COMPAT_NOEXCEPT noexcept
 #else
@@ -21,11 +21,11 @@ extern "C" {
 /* signals.hpp */
 void (*signal(int, void (*)(int)) MACBUILD_COMPAT_NOEXCEPT)(int) MACBUILD_COMPAT_LABEL("macbuild_compat_signal");
 
-/* For edits. A default such as "/opt/tritonserver/backends" as a folder of this installation (installed_folder in
+/* For edits. Maps a default such as "/opt/tritonserver/backends" to a folder of this installation (installed_folder in
    libraries.hpp); the text stays valid. */
 const char* macbuild_compat_directory(const char* fixed);
 
-/* For edits. The path itself, or that with the other suffix (.so, .dylib) if only that file is there; the text stays
+/* For edits. The path itself, or the one with the other suffix (.so, .dylib) if only that file exists; the text stays
    valid. */
 const char* macbuild_compat_library_file(const char* path);
 

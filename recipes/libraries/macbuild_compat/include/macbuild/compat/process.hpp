@@ -1,4 +1,4 @@
-// Processes: who is alive, who waits for whose end, and how one is started from a process that has threads.
+// Processes: which ones are alive, waiting for their end, and starting one from a process that has threads.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 
 namespace macbuild::compat {
 
-// One run of one program. The number alone is given to another process some time after the end.
+// One run of one program. The process number alone is reused some time after the end.
 struct ProcessId {
     pid_t pid = 0;
     std::uint64_t started = 0;  // Darwin: microseconds since 1970; Linux: clock ticks since the machine was started
@@ -23,13 +23,13 @@ struct ProcessFacts {
     pid_t parent = 0;
 };
 
-// What the system tells about a process. Nothing if it does not run, has ended and waits to be reaped, or is hidden.
+// What the system knows about a process. Nothing if it does not run, has ended and waits to be reaped, or is hidden.
 std::optional<ProcessFacts> process_facts(pid_t pid);
 
 // This process.
 ProcessId own_process();
 
-// Whether this very process still runs; one of another user that cannot be looked at counts as alive.
+// Returns whether this very process still runs; one of another user that cannot be inspected counts as alive.
 bool is_alive(const ProcessId& process);
 
 // The environment of the process. A dylib cannot use `environ` on Darwin (man 7 environ), so this calls _NSGetEnviron.
@@ -41,12 +41,12 @@ int open_exit_watch(pid_t pid);
 
 enum class WatchResult { kExited, kStopped, kTimedOut, kFailed };
 
-// Waits until the process ends, the descriptor `stop` can be read or is closed at its other end, or the time is over.
-// A negative time is for ever.
+// Waits until the process ends, the descriptor `stop` is readable or closed at its other end, or the time is over.
+// A negative time means no limit.
 WatchResult wait_for_exit(int watch, int stop, std::chrono::milliseconds time);
 
-// Calls a function once, on a thread of its own, when a process ends; the replacement for prctl(PR_SET_PDEATHSIG) and
-// for asking kill(pid, 0) again and again. No call comes after stop() or the destructor, and the function may use neither.
+// Calls a function once, on its own thread, when a process ends; replaces prctl(PR_SET_PDEATHSIG) and polling with
+// kill(pid, 0). No call comes after stop() or the destructor, and the function may use neither.
 class ParentWatch {
 public:
     ParentWatch() = default;
@@ -54,12 +54,13 @@ public:
     ParentWatch(const ParentWatch&) = delete;
     ParentWatch& operator=(const ParentWatch&) = delete;
 
-    // Returns 0, or errno if the process cannot be watched. One that is gone already is no error: the function is called.
+    // Returns 0, or errno if the process cannot be watched. A process that has already ended is no error: the function
+    // is called.
     int start(pid_t parent, std::function<void()> when_gone);
     void stop();
 
 private:
-    int wake_ = -1, stop_ = -1;  // a pipe: what is written to the second ends the thread
+    int wake_ = -1, stop_ = -1;  // a pipe: a write to the second ends the thread
     std::thread thread_;
 };
 

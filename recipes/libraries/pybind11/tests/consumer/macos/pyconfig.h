@@ -1,4 +1,4 @@
-// What Python's configure script finds on a 64-bit macOS, as far as Python's public headers ask; pymacconfig.h, which
+// Results of Python's configure script on a 64-bit macOS that Python's public headers need; pymacconfig.h, which
 // Python.h includes for Apple's compilers, has the rest (github.com/python/cpython, Include/pymacconfig.h).
 #ifndef Py_PYCONFIG_H
 #define Py_PYCONFIG_H
