@@ -70,7 +70,7 @@ class Source:
     Parameters
     ----------
     package
-        Folder of the package `macbuild`. The folders of `FOLDERS` are beside it.
+        Folder of the package `macbuild`. The folders of `FOLDERS` are beside it, or in its `_data` once installed.
     """
 
     def __init__(self, package: Path = ROOT) -> None:
@@ -196,7 +196,8 @@ class Source:
                     yield place.relative_to(self.package).as_posix() + "/"
         if "bundled" in words:
             for folder in (name for name in FOLDERS if name in names):
-                inside = [name for name in names if (self.package.parent / folder / name).is_dir()]
+                places = (self.package / "_data" / folder, self.package.parent / folder)
+                inside = [name for name in names if any((place / name).is_dir() for place in places)]
                 yield from (f"{folder}/{name}/" for name in inside)
                 if not inside:
                     yield f"{folder}/"

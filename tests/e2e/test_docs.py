@@ -28,6 +28,10 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "python3 -m venv .venv"): INSTALLS,
     ("docs/benchmarks.md", "python -m bench"): "measures for minutes, and only on an idle machine",
     ("docs/conformance.md", "CONFORMANCE_PAGE="): "tests/e2e/test_onnxruntime.py runs the cases",
+    (
+        "docs/design/steps-and-keys.md",
+        "python -m macbuild.plan.code_closures",
+    ): "writes to the package; tests/unit/plan/test_keys.py checks what it writes",
     ("docs/how-to/build-triton.md", "macbuild doctor --upstream"): "needs GitHub",
     (
         "docs/how-to/build-triton.md",

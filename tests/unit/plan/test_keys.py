@@ -74,6 +74,14 @@ def test_closures_file_is_up_to_date() -> None:
     assert written == render(), "run: python -m macbuild.plan.code_closures"
 
 
+def test_closures_of_an_installed_package_are_the_same(tmp_path: Path) -> None:
+    package = copied(tmp_path)
+    for name in FOLDERS:
+        (package / "_data").mkdir(exist_ok=True)
+        (tmp_path / name).rename(package / "_data" / name)
+    assert render(package) == render()
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in PINNED])
 def test_changing_any_file_of_a_closure_changes_the_key(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys.tool_digest(kind)
