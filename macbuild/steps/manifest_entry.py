@@ -103,8 +103,8 @@ def _own_source(spec: PackSpec) -> Iterator[SourceFile]:
     if spec.inputs is not None:
         size, sha256 = spec.inputs
         request = f"project {spec.package}=={spec.version}"
-        file = f"recipes/{spec.recipe.name}"
-        yield SourceFile(name="source", provider="project", request=request, file=file, size=size, sha256=sha256)
+        name = spec.recipe.name
+        yield SourceFile(name="source", provider="project", request=request, file=name, size=size, sha256=sha256)
 
 
 def _source(spec: FetchSpec) -> SourceFile:

@@ -110,7 +110,7 @@ def test_the_manifest_has_the_minimum_macos_of_the_contents(dist: Path) -> None:
         releases = [INSIDE[each] for each in (("arm64", "x86_64") if arch == "universal2" else (arch,))]
         own, *others = sorted((source["file"] for source in tarball["sources"]), key=lambda file: file.endswith(".whl"))
         assert sorted(file.split("-")[1] for file in others) == sorted(releases)
-        assert [own] == [source["file"] for source in made["sources"]] == ["recipes/backends/onnxruntime_backend"]
+        assert [own] == [source["file"] for source in made["sources"]] == ["onnxruntime_backend"]
 
 
 @pytest.mark.parametrize("arch", ARTIFACTS)

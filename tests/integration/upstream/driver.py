@@ -91,7 +91,7 @@ def built(arch: Arch | None) -> dict[str, Kept]:
             return planner.host_tree("tritonserver")
         return planner.plan(project.request(list(MADE), pack=False))
 
-    return _built(project, make_plan, MADE if arch else MADE_HERE, arch)
+    return _built(project, make_plan, MADE if arch else MADE_HERE, arch, project.recipes)
 
 
 def vendors_built() -> dict[str, Kept]:
@@ -99,24 +99,24 @@ def vendors_built() -> dict[str, Kept]:
     project = _project("arm64")
     recipes = load_recipes(RECIPES)
     folders = {name: REPOS / name for name in recipes}
+    ours = project.recipes
+    # One of them has the name of one of our backends.
+    places = {name: (recipes if name in recipes else ours).folder(name) for name in {**ours, **recipes}}
+    both = Recipes(ours.root, places, {**ours, **recipes})
 
     def make_plan(lost: Mapping[str, MacbuildError]) -> Plan:
         planner = project.planner(lost)
-        # One of them has the name of one of our backends.
-        ours = planner.recipes
-        places = {name: (recipes if name in recipes else ours).folder(name) for name in {**ours, **recipes}}
-        both = Recipes(ours.root, places, {**ours, **recipes})
         planner = replace(planner, recipes=both, folders={**planner.folders, **folders})
         return planner.plan(project.request(list(recipes), pack=False))
 
-    return _built(project, make_plan, recipes, "arm64", prefix="vendors-")
+    return _built(project, make_plan, recipes, "arm64", both, prefix="vendor-")
 
 
 def _built(
-    project: Project, make_plan: MakePlan, made: Collection[str], arch: Arch | None, prefix: str = ""
+    project: Project, make_plan: MakePlan, made: Collection[str], arch: Arch | None, recipes: Recipes, prefix: str = ""
 ) -> dict[str, Kept]:
-    """Build the components again in the folders that are kept for them, with a prefix if others have their names."""
-    context = project.context(discard)
+    """Build the components again in the folders that are kept for them; a prefix keeps those of ours."""
+    context = replace(project.context(discard), recipes=recipes)
 
     def inputs(lost: Mapping[str, MacbuildError]) -> Plan:
         plan = make_plan(lost)
