@@ -15,7 +15,13 @@ MAP = ROOT / "docs/design/architecture.md"
 MODULES = ROOT / "docs/reference/modules.md"
 PACKAGE = ROOT / "macbuild"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-SOURCES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "bench").rglob("*.py")])
+# Not the repositories of the synthetic upstream, which stand for other people's code.
+SOURCES = sorted(
+    path
+    for folder in (PACKAGE, ROOT / "bench", ROOT / "recipes", ROOT / "tests")
+    for path in folder.rglob("*.py")
+    if "repos" not in path.parts
+)
 # Phrases that a technical writer would not use, with replacements.
 PHRASES = {
     r"\bmend(s|ed|ing)?\b": "fix",
