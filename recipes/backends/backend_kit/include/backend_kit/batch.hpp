@@ -54,24 +54,26 @@ public:
     // Error (internal) for an input that the requests do not have.
     Tensor gather(std::string_view name);
 
-    // Whether any request asked for this output. An output that nobody wants need not be computed or scattered.
+    // Whether any request asked for this output, or keeps it as the state of its sequence. An output that nobody wants
+    // need not be computed or scattered.
     bool wants(std::string_view name) const noexcept;
 
-    // Gives each request that asked for the output its rows of `data`, which is contiguous in CPU memory and has the
+    // Gives each request that wants the output its rows of `data`, which is contiguous in CPU memory and has the
     // shape and type of the whole batch. Throws Error (internal) when type or shape contradict the configuration or
     // the batch. A response that has the output already, or whose buffer is not in CPU memory, fails alone.
     void scatter(std::string_view name, DataType datatype, Shape shape, const void* data);
     // The same for a BYTES output with its elements in row-major order.
     void scatter(std::string_view name, Shape shape, std::span<const std::string_view> elements);
 
-    // The memory of the output in the response of the only request, to compute into in place of scatter(); null when
-    // there are several requests or nobody wants the output. Throws Error as scatter() does, and when the buffer cannot
-    // be had, which fails the request. Not for BYTES.
+    // The memory of the output in the response of the only request, or of its next state, to compute into in place of
+    // scatter(); null when there are several requests, nobody wants the output, or it goes to both. Throws Error as
+    // scatter() does, and when the buffer cannot be had, which fails the request. Not for BYTES.
     void* output_buffer(std::string_view name, DataType datatype, Shape shape);
 
     // Marks one request failed; the others go on. Its rows stay in the tensors.
     void fail(std::size_t request, const Error& error) noexcept;
-    // Whether the client gave this request up; long-running backends may ask between steps.
+    // Whether nobody waits for this request: the client gave it up, or it fills an empty slot of a batch of sequences.
+    // Long-running backends may ask between steps.
     bool cancelled(std::size_t request) const;
 
     // The limits of the computation, for statistics; the whole of run() where they are not called.
@@ -89,6 +91,9 @@ private:
 
     static Block allocate(std::size_t size);
     std::size_t rows() const noexcept;  // size(), at least 1, to divide by
+    static bool keeps(const Request& request, const TensorConfig* output) noexcept;
+    template <typename Write>
+    static void give(Request& request, const TensorConfig& output, Shape shape, Write&& write) noexcept;
     const TensorConfig* checked_output(std::string_view name, DataType datatype, Shape shape) const;
 
     const ModelConfig& config_;
