@@ -222,4 +222,10 @@ void check_sequence_batching(const ModelConfig& config) {
     }
 }
 
+void check_sequence_outputs(const ModelConfig& config) {
+    if (config.sequence_batching && config.outputs.empty()) {
+        throw invalid_argument("the configuration of model " + config.name + " has sequence_batching and no outputs");
+    }
+}
+
 }  // namespace backend_kit

@@ -14,4 +14,8 @@ void list_all_tensors(ModelConfig& config);
 // Refuses what batches cannot serve, or what the server would get wrong. Throws Error (unsupported or invalid argument).
 void check_sequence_batching(const ModelConfig& config);
 
+// Refuses a completed configuration with sequences and no outputs: its requests could not be told from those that fill
+// empty slots, which ask for none. Throws Error (invalid argument).
+void check_sequence_outputs(const ModelConfig& config);
+
 }  // namespace backend_kit

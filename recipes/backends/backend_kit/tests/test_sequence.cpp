@@ -159,6 +159,11 @@ TEST(states_that_the_server_would_mix_up_are_refused) {
                 checked(state("b", "x2") + "," + state("a", "y2")));
 }
 
+TEST(a_model_with_sequences_needs_an_output) {
+    World world(config_text(8, {"x FP32 -1"}, {}, sequences("", state("h", "h2"))));
+    CHECK_INVALID("the configuration of model m has sequence_batching and no outputs", world.load());
+}
+
 TEST(controls_are_inputs_of_the_model) {
     World world(config_text(8, {"x FP32 -1"}, {"y FP32 -1"},
                             sequences(control("start", R"("int32_false_true":[0,1])") + "," +
