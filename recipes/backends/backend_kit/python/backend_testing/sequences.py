@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from backend_testing.crowd import GROWTH, SECONDS
@@ -23,6 +24,7 @@ __all__ = [
     "control",
     "sequence_batching",
     "state",
+    "tell_all",
     "zeros",
 ]
 
@@ -119,6 +121,25 @@ class Telling:
             return f"{where}outputs {sorted(answer)}"
         differing = {name: (value, expected[name]) for name, value in answer.items() if not same(value, expected[name])}
         return f"{where}{differing}" if differing else ""
+
+
+def tell_all(service: Service, stories: Sequence[Story]) -> None:
+    """Tell all stories at the same time, each as a client of its own, and check every answer."""
+
+    def tell(number: int) -> list[str]:
+        client = service.connect("http" if number % 2 else "grpc")
+        telling = Telling(stories[number], spoken=number % 4 > 1)
+        problems = []
+        try:
+            while not telling.over:
+                problems.append(telling.advance(client))
+        finally:
+            client.close()
+        return [each for each in problems if each]
+
+    with ThreadPoolExecutor(len(stories)) as pool:
+        problems = list(itertools.chain.from_iterable(pool.map(tell, range(len(stories)))))
+    assert not problems, (len(problems), problems[:5])
 
 
 class _Tellers:
