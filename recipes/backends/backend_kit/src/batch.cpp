@@ -65,7 +65,8 @@ std::int64_t Batch::size_of(std::size_t request) const noexcept { return request
 
 bool Batch::has_input(std::string_view name) const noexcept {
     const TensorConfig* tensor = config_.input(name);
-    return tensor != nullptr && requests_[0]->input(static_cast<std::size_t>(tensor - config_.inputs.data())).present;
+    return tensor != nullptr &&
+           requests_[0]->input(static_cast<std::size_t>(tensor - config_.all_inputs.data())).present;
 }
 
 Tensor Batch::gather(std::string_view name) {
@@ -73,7 +74,7 @@ Tensor Batch::gather(std::string_view name) {
         throw internal_error("the requests have no input '" + std::string(name) + "'");
     }
     const TensorConfig* config = config_.input(name);
-    const auto index = static_cast<std::size_t>(config - config_.inputs.data());
+    const auto index = static_cast<std::size_t>(config - config_.all_inputs.data());
     const InputPart& first = requests_[0]->input(index);
     Tensor tensor{config->datatype, {first.shape.begin(), first.shape.end()}, joined(requests_, index), 0};
     if (config_.batching()) {
@@ -101,8 +102,31 @@ Tensor Batch::gather(std::string_view name) {
 std::size_t Batch::rows() const noexcept { return std::max<std::size_t>(1, static_cast<std::size_t>(size_)); }
 
 bool Batch::wants(std::string_view name) const noexcept {
-    return std::any_of(requests_.begin(), requests_.end(),
-                       [name](const Request* request) { return request->wants(name); });
+    const TensorConfig* output = config_.sequence_batching ? config_.output(name) : nullptr;
+    return std::any_of(requests_.begin(), requests_.end(), [&](const Request* request) {
+        return request->wants(name) || keeps(*request, output);
+    });
+}
+
+// Whether an output, which may be null, is a state that the request has to give.
+bool Batch::keeps(const Request& request, const TensorConfig* output) noexcept {
+    return output != nullptr && output->state && request.keeps_states();
+}
+
+// Lets `write` fill the output of a request wherever it goes: to the response, to the state, or to both. It is handed a
+// function that gives the memory for a number of bytes.
+template <typename Write>
+void Batch::give(Request& request, const TensorConfig& output, Shape shape, Write&& write) noexcept {
+    try {
+        if (request.wants(output.name)) {
+            write([&](std::size_t size) { return request.add_output(output, shape, size); });
+        }
+        if (keeps(request, &output)) {
+            write([&](std::size_t size) { return request.add_state(output, shape, size); });
+        }
+    } catch (...) {
+        request.fail(current_error());
+    }
 }
 
 const TensorConfig* Batch::checked_output(std::string_view name, DataType datatype, Shape shape) const {
@@ -112,7 +136,8 @@ const TensorConfig* Batch::checked_output(std::string_view name, DataType dataty
                              "'");
     }
     const auto refuse = [&](const std::string& complaint) {
-        throw internal_error("output '" + output->name + "' of model " + config_.name + ": " + complaint);
+        throw internal_error(std::string(output->role()) + "output '" + output->name + "' of model " + config_.name +
+                             ": " + complaint);
     };
     if (datatype != output->datatype) {
         refuse("the model gives type " + std::string(datatype_name(datatype)) + ", the configuration has " +
@@ -139,19 +164,15 @@ void Batch::scatter(std::string_view name, DataType datatype, Shape shape, const
     const auto* source = static_cast<const std::byte*>(data);
     for (Request* request : requests_) {
         const std::size_t bytes = row * static_cast<std::size_t>(request->size());
-        if (request->wants(name)) {
-            if (config_.batching()) {
-                part[0] = request->size();
-            }
-            try {
-                std::byte* target = request->add_output(*output, part, bytes);
-                if (bytes > 0) {
-                    std::memcpy(target, source, bytes);
-                }
-            } catch (...) {
-                request->fail(current_error());
-            }
+        if (config_.batching()) {
+            part[0] = request->size();
         }
+        give(*request, *output, part, [&](auto&& memory) {
+            std::byte* target = memory(bytes);
+            if (bytes > 0) {
+                std::memcpy(target, source, bytes);
+            }
+        });
         source += bytes;
     }
 }
@@ -173,27 +194,26 @@ void Batch::scatter(std::string_view name, Shape shape, std::span<const std::str
     for (Request* request : requests_) {
         const auto own = elements.subspan(offset, row * static_cast<std::size_t>(request->size()));
         offset += own.size();
-        if (request->wants(name)) {
-            if (config_.batching()) {
-                part[0] = request->size();
-            }
-            try {
-                encode_bytes(own, request->add_output(*output, part, encoded_size(own)));
-            } catch (...) {
-                request->fail(current_error());
-            }
+        if (config_.batching()) {
+            part[0] = request->size();
         }
+        give(*request, *output, part, [&](auto&& memory) { encode_bytes(own, memory(encoded_size(own))); });
     }
 }
 
 void* Batch::output_buffer(std::string_view name, DataType datatype, Shape shape) {
-    if (requests_.size() != 1 || !requests_[0]->wants(name)) {
+    if (requests_.size() != 1) {
+        return nullptr;
+    }
+    const bool wanted = requests_[0]->wants(name);
+    const bool kept = config_.sequence_batching && keeps(*requests_[0], config_.output(name));
+    if (wanted == kept) {
         return nullptr;
     }
     const TensorConfig* output = checked_output(name, datatype, shape);
     const std::size_t size = tensor_size(datatype, shape);
     try {
-        return requests_[0]->add_output(*output, shape, size);
+        return kept ? requests_[0]->add_state(*output, shape, size) : requests_[0]->add_output(*output, shape, size);
     } catch (...) {
         requests_[0]->fail(current_error());
         throw;
@@ -202,7 +222,9 @@ void* Batch::output_buffer(std::string_view name, DataType datatype, Shape shape
 
 void Batch::fail(std::size_t request, const Error& error) noexcept { requests_[request]->fail(error); }
 
-bool Batch::cancelled(std::size_t request) const { return requests_[request]->cancelled(); }
+bool Batch::cancelled(std::size_t request) const {
+    return requests_[request]->padding() || requests_[request]->cancelled();
+}
 
 void Batch::begin_compute() noexcept { compute_start_ = now_ns(); }
 

@@ -84,6 +84,13 @@ void check_bytes(std::span<const Segment> segments, std::size_t count) {
     }
 }
 
+Segment first_element(Segment segment) noexcept {
+    if (segment.size >= length_size) {
+        segment.size = std::min(segment.size, length_size + read_length(segment.data));
+    }
+    return segment;
+}
+
 std::vector<std::string_view> decode_bytes(std::span<const std::byte> data, std::size_t count) {
     const Segment whole{data.data(), data.size()};
     check_bytes({&whole, 1}, count);

@@ -6,6 +6,8 @@
 
 #include "backend_kit/error.hpp"
 #include "backend_kit/log.hpp"
+#include "reading.hpp"
+#include "sequence.hpp"
 
 namespace backend_kit {
 namespace {
@@ -21,29 +23,6 @@ std::string lower(std::string_view text) {
     std::string result(text);
     std::transform(result.begin(), result.end(), result.begin(), [](char character) { return lower(character); });
     return result;
-}
-
-std::vector<std::int64_t> read_dims(const JsonView& view) {
-    std::vector<std::int64_t> result;
-    for (const JsonView& item : view.items()) {
-        result.push_back(item.integer());
-        if (result.back() < -1) {
-            throw invalid_argument(item.path() + " is " + std::to_string(result.back()) + ", less than -1");
-        }
-    }
-    return result;
-}
-
-DataType read_datatype(const JsonView& view) {
-    const std::string& name = view.string();
-    if (name == config_type_name(TRITONSERVER_TYPE_INVALID)) {
-        return TRITONSERVER_TYPE_INVALID;  // left open, for auto-completion
-    }
-    try {
-        return datatype_of_config(name);
-    } catch (const Error& error) {
-        throw invalid_argument(view.path() + ": " + error.what());
-    }
 }
 
 TensorConfig read_tensor(const JsonView& view) {
@@ -153,21 +132,15 @@ void read_config(const JsonView& root, ModelConfig& config) {
         }
     }
     config.dynamic_batching = root.find("dynamic_batching").has_value();
-    config.sequence_batching = root.find("sequence_batching").has_value();
+    if (const auto sequences = root.find("sequence_batching")) {
+        config.sequence_batching = read_sequence_batching(*sequences, config.batching());
+    }
     if (const auto policy = root.find("model_transaction_policy")) {
         config.decoupled = policy->boolean_or("decoupled", false);
     }
     read_optimization(root, config);
     config.op_libraries = read_op_libraries(root);
-}
-
-const TensorConfig* find_tensor(const std::vector<TensorConfig>& tensors, std::string_view name) noexcept {
-    for (const TensorConfig& tensor : tensors) {
-        if (tensor.name == name) {
-            return &tensor;
-        }
-    }
-    return nullptr;
+    list_all_tensors(config);
 }
 
 Json dims_json(const std::vector<std::int64_t>& dims) {
@@ -224,6 +197,29 @@ bool matches(std::string_view name, std::string_view pattern) noexcept {
 
 }  // namespace
 
+std::vector<std::int64_t> read_dims(const JsonView& view) {
+    std::vector<std::int64_t> result;
+    for (const JsonView& item : view.items()) {
+        result.push_back(item.integer());
+        if (result.back() < -1) {
+            throw invalid_argument(item.path() + " is " + std::to_string(result.back()) + ", less than -1");
+        }
+    }
+    return result;
+}
+
+DataType read_datatype(const JsonView& view) {
+    const std::string& name = view.string();
+    if (name == config_type_name(TRITONSERVER_TYPE_INVALID)) {
+        return TRITONSERVER_TYPE_INVALID;  // left open, for auto-completion
+    }
+    try {
+        return datatype_of_config(name);
+    } catch (const Error& error) {
+        throw invalid_argument(view.path() + ": " + error.what());
+    }
+}
+
 void TensorConfig::set_model_shape(std::vector<std::int64_t> shape, bool batched) {
     dims = std::move(shape);
     reshape.reset();
@@ -269,14 +265,24 @@ void ModelConfig::check_supported() const {
             throw unsupported("model " + name + " has " + std::string(key) + ", which this backend does not support");
         }
     }
+    check_sequence_batching(*this);
+}
+
+const TensorConfig* find_tensor(const std::vector<TensorConfig>& tensors, std::string_view name) noexcept {
+    for (const TensorConfig& tensor : tensors) {
+        if (tensor.name == name) {
+            return &tensor;
+        }
+    }
+    return nullptr;
 }
 
 const TensorConfig* ModelConfig::input(std::string_view input_name) const noexcept {
-    return find_tensor(inputs, input_name);
+    return find_tensor(all_inputs, input_name);
 }
 
 const TensorConfig* ModelConfig::output(std::string_view output_name) const noexcept {
-    return find_tensor(outputs, output_name);
+    return find_tensor(all_outputs, output_name);
 }
 
 std::string ModelConfig::completed() const {

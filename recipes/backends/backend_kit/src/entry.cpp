@@ -2,6 +2,7 @@
 
 #include "backend_kit/backend.hpp"
 #include "execute.hpp"
+#include "sequence.hpp"
 
 namespace backend_kit {
 namespace {
@@ -153,6 +154,7 @@ TRITONSERVER_Error* model_initialize(TRITONBACKEND_Model* model) noexcept {
     return guarded([&] {
         std::unique_ptr<Model> made = backend_of(model).make_model(read_model(model));
         complete(*made, model);
+        check_sequence_outputs(made->config());
         made->validate();
         check(TRITONBACKEND_ModelSetState(model, made.get()));
         made.release();

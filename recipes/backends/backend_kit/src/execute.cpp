@@ -1,6 +1,6 @@
 #include "execute.hpp"
 
-#include <new>
+#include <algorithm>
 
 #include "request.hpp"
 
@@ -31,7 +31,9 @@ public:
         }
         while (!waiting_.empty()) {
             take_group();
-            if (!group_.empty()) {
+            if (std::ranges::all_of(group_, &Request::padding)) {
+                finish_group();
+            } else {
                 run_group();
             }
             start_ = now_ns();
@@ -77,13 +79,20 @@ private:
             return;
         }
         for (Request* request : group_) {
-            if (request->failed()) {
+            if (request->failed() || request->padding()) {
                 finish(*request);
             } else if (group_.size() == 1) {
                 finish(*request, *error);
             } else {
                 run_alone(*request);
             }
+        }
+    }
+
+    // Gives back requests that only fill slots: there is nothing to run for them.
+    void finish_group() noexcept {
+        for (Request* request : group_) {
+            finish(*request);
         }
     }
 

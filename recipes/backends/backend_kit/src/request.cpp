@@ -43,7 +43,21 @@ std::string size_text(Shape shape, std::size_t size) {
 }
 
 std::string input_text(std::string_view name, const ModelConfig& config) {
-    return "input '" + std::string(name) + "' of model " + config.name;
+    const TensorConfig* tensor = config.input(name);
+    return std::string(tensor == nullptr ? "" : tensor->role()) + "input '" + std::string(name) + "' of model " +
+           config.name;
+}
+
+// The shape of a state: for the first request of a sequence the server gives that of the configuration with 1 for what
+// is open, whatever shape the initial state has.
+Shape state_shape(const TensorConfig& tensor, Shape given, std::size_t size, const ModelConfig& config) {
+    const auto state = std::ranges::find(config.sequence_batching->states, tensor.name,
+                                         [](const SequenceState& each) { return std::string_view(each.input.name); });
+    if (!state->initial_shape || tensor.datatype == TRITONSERVER_TYPE_BYTES ||
+        size == tensor_size(tensor.datatype, given) || size != tensor_size(tensor.datatype, *state->initial_shape)) {
+        return given;
+    }
+    return *state->initial_shape;
 }
 
 }  // namespace
@@ -91,20 +105,20 @@ void Request::check_wanted() const {
 void Request::read(const ModelConfig& config) {
     std::uint32_t count = 0;
     check(TRITONBACKEND_RequestInputCount(request_, &count));
-    inputs_.resize(config.inputs.size());
+    inputs_.resize(config.all_inputs.size());
     segments_.reserve(count);
     for (std::uint32_t index = 0; index < count; ++index) {
         read_input(config, index);
     }
     for (std::size_t index = 0; index < inputs_.size(); ++index) {
-        if (!inputs_[index].present && !config.inputs[index].optional) {
-            throw invalid_argument(input_text(config.inputs[index].name, config) + " is missing");
+        if (!inputs_[index].present && !config.all_inputs[index].optional) {
+            throw invalid_argument(input_text(config.all_inputs[index].name, config) + " is missing");
         }
     }
     if (size_ < 0) {
         size_ = 1;
     }
-    read_outputs();
+    read_outputs(config);
 }
 
 void Request::read_input(const ModelConfig& config, std::uint32_t index) {
@@ -125,7 +139,7 @@ void Request::read_input(const ModelConfig& config, std::uint32_t index) {
             throw invalid_argument("the type is " + std::string(datatype_name(datatype)) + ", expected " +
                                    std::string(datatype_name(tensor->datatype)));
         }
-        InputPart& part = inputs_[static_cast<std::size_t>(tensor - config.inputs.data())];
+        InputPart& part = inputs_[static_cast<std::size_t>(tensor - config.all_inputs.data())];
         part.present = true;
         part.shape = {dims, dims_count};
         check_dims(*tensor, part.shape, config.max_batch_size);
@@ -136,6 +150,14 @@ void Request::read_input(const ModelConfig& config, std::uint32_t index) {
         }
         size_ = rows;
         read_segments(input, buffer_count, part);
+        if (tensor->control && datatype == TRITONSERVER_TYPE_BYTES && part.count == 1) {
+            // Triton has room for the longest correlation ID there.
+            segments_.back() = first_element(segments_.back());
+            part.size = segments_.back().size;
+        }
+        if (tensor->state) {
+            part.shape = state_shape(*tensor, part.shape, part.size, config);
+        }
         check_size(*tensor, part.shape, part.size, segments(part));
     } catch (const Error& error) {
         throw Error(error.code(), input_text(name, config) + ": " + error.what());
@@ -161,7 +183,7 @@ void Request::read_segments(TRITONBACKEND_Input* input, std::uint32_t count, Inp
     part.count = segments_.size() - part.first;
 }
 
-void Request::read_outputs() {
+void Request::read_outputs(const ModelConfig& config) {
     std::uint32_t count = 0;
     check(TRITONBACKEND_RequestOutputCount(request_, &count));
     wanted_.reserve(count);
@@ -170,6 +192,10 @@ void Request::read_outputs() {
         const char* name = nullptr;
         check(TRITONBACKEND_RequestOutputName(request_, index, &name));
         wanted_.emplace_back(name);
+    }
+    if (config.sequence_batching) {
+        padding_ = wanted_.empty();
+        states_.reserve(config.sequence_batching->states.size());
     }
 }
 
@@ -188,7 +214,8 @@ bool Request::runs_with(const Request& other) const noexcept {
 }
 
 bool Request::wants(std::string_view output) const noexcept {
-    return !failed() && (wanted_.empty() || std::find(wanted_.begin(), wanted_.end(), output) != wanted_.end());
+    return !failed() && !padding_ &&
+           (wanted_.empty() || std::find(wanted_.begin(), wanted_.end(), output) != wanted_.end());
 }
 
 std::byte* Request::add_output(const TensorConfig& output, Shape shape, std::size_t size) {
@@ -219,13 +246,59 @@ std::byte* Request::add_output(const TensorConfig& output, Shape shape, std::siz
     return added.data;
 }
 
+std::byte* Request::add_state(const TensorConfig& output, Shape shape, std::size_t size) {
+    auto state = std::ranges::find(states_, output.name, &State::name);
+    if (state == states_.end()) {
+        state = states_.insert(state, State{output.name, nullptr, false});
+    }
+    if (state->given) {
+        throw internal_error("state output '" + output.name + "' was given twice");
+    }
+    check(TRITONBACKEND_StateNew(&state->handle, request_, output.name.c_str(), output.datatype, shape.data(),
+                                 static_cast<std::uint32_t>(shape.size())));
+    void* buffer = nullptr;
+    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+    std::int64_t type_id = 0;
+    check(TRITONBACKEND_StateBuffer(state->handle, &buffer, size, &type, &type_id));
+    if (!in_cpu_memory(type)) {
+        throw unsupported("state output '" + output.name + "' has to go to memory that the CPU cannot write");
+    }
+    state->given = true;
+    return static_cast<std::byte*>(buffer);
+}
+
 void Request::restart() noexcept {
+    for (State& state : states_) {
+        state.given = false;
+    }
     for (Output& output : added_) {
         output.given = false;
     }
 }
 
+void Request::check_states(const ModelConfig& config) const {
+    if (!config.sequence_batching) {
+        return;
+    }
+    for (const SequenceState& each : config.sequence_batching->states) {
+        const auto state = std::ranges::find(states_, each.output.name, &State::name);
+        if (state == states_.end() || !state->given) {
+            throw internal_error("model " + config.name + " gave no state output '" + each.output.name + "'");
+        }
+    }
+}
+
+void Request::update_states() {
+    for (const State& state : states_) {
+        check(TRITONBACKEND_StateUpdate(state.handle));
+    }
+}
+
 void Request::check_complete(const ModelConfig& config) const {
+    if (padding_) {
+        return;
+    }
+    check_states(config);
     const auto check_given = [&](std::string_view name) {
         const auto output = std::ranges::find(added_, name, &Output::name);
         if (output == added_.end() || !output->given) {
@@ -246,6 +319,7 @@ void Request::send(const ModelConfig& config) noexcept {
     if (!failed()) {
         try {
             check_complete(config);
+            update_states();
         } catch (...) {
             fail(current_error());
         }

@@ -49,7 +49,7 @@ public:
     Request(const Request&) = delete;
     Request& operator=(const Request&) = delete;
 
-    // Reads and checks inputs and requested outputs. Throws Error, mostly invalid argument.
+    // Reads and checks inputs, states and requested outputs. Throws Error, mostly invalid argument.
     void read(const ModelConfig& config);
 
     bool cancelled() const;
@@ -65,20 +65,31 @@ public:
     // Returns whether both have the same inputs with the same shapes apart from the batch dimension.
     bool runs_with(const Request& other) const noexcept;
 
+    // Whether this only fills an empty slot of a batch of sequences: Triton makes such requests, and nobody waits for
+    // what they give.
+    bool padding() const noexcept { return padding_; }
+
     bool wants(std::string_view output) const noexcept;
+    // Returns whether it must provide all states of its sequence.
+    bool keeps_states() const noexcept { return !failed() && !padding_; }
     // Adds an output to the response, and returns its memory; after restart() the memory that it already has. Throws
     // Error, also if the buffer is not in CPU memory: then the request has to fail.
     std::byte* add_output(const TensorConfig& output, Shape shape, std::size_t size);
+
+    // The memory of the next state of the sequence, which holds once the request is answered without an error. Throws
+    // Error as add_output does.
+    std::byte* add_state(const TensorConfig& output, Shape shape, std::size_t size);
 
     void fail(const Error& error) noexcept { error_ = error; }
     bool failed() const noexcept { return error_.has_value(); }
 
     // Allows outputs to be added again, to run the request again. Triton provides their memory only once, whatever
     // the response (its gRPC front end would count another output, its HTTP front end forgets about shared memory), so
-    // each output that was added has to be added again, in the same size.
+    // each output that was added has to be added again, in the same size. A state may have another size.
     void restart() noexcept;
 
-    // Sends the response or the error; a requested output that was not added since the last start is an error too.
+    // Hands the states over and sends the response, or sends the error. A requested output or a state that was not added
+    // since the last start is an error too.
     void send(const ModelConfig& config) noexcept;
     // Reports statistics and gives the request back. Call it after send().
     void release(TRITONBACKEND_ModelInstance* instance, const Times& times) noexcept;
@@ -92,10 +103,18 @@ private:
         bool given;       // since the last start
     };
 
+    struct State {
+        std::string_view name;
+        TRITONBACKEND_State* handle;
+        bool given;  // since the last start
+    };
+
     void read_input(const ModelConfig& config, std::uint32_t index);
     void read_segments(TRITONBACKEND_Input* input, std::uint32_t count, InputPart& part);
-    void read_outputs();
+    void read_outputs(const ModelConfig& config);
     void check_complete(const ModelConfig& config) const;
+    void check_states(const ModelConfig& config) const;
+    void update_states();
 
     TRITONBACKEND_Request* request_;
     TRITONBACKEND_Response* response_ = nullptr;
@@ -103,6 +122,8 @@ private:
     std::vector<Segment> segments_;
     std::vector<std::string_view> wanted_;  // empty: all
     std::vector<Output> added_;
+    std::vector<State> states_;
+    bool padding_ = false;
     std::int64_t size_ = -1;
     std::optional<Error> error_;
 };

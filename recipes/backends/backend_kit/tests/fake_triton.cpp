@@ -399,4 +399,44 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
     return nullptr;
 }
 
+TRITONSERVER_Error* TRITONBACKEND_StateNew(TRITONBACKEND_State** state, TRITONBACKEND_Request* request,
+                                           const char* name, TRITONSERVER_DataType datatype, const int64_t* shape,
+                                           uint32_t dims_count) {
+    ENTER();
+    auto found = std::ranges::find(request->states, name, &TRITONBACKEND_State::name);
+    if (found == request->states.end()) {
+        found = request->states.insert(found, TRITONBACKEND_State{});
+        found->request = request;
+        found->name = name;
+    }
+    found->datatype = datatype;
+    found->shape.assign(shape, shape + dims_count);
+    *state = &*found;
+    return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_StateBuffer(TRITONBACKEND_State* state, void** buffer, uint64_t buffer_byte_size,
+                                              TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
+    ENTER();
+    state->data.resize(buffer_byte_size);
+    *buffer = state->data.data();
+    *memory_type = state->name == "elsewhere" ? TRITONSERVER_MEMORY_GPU : TRITONSERVER_MEMORY_CPU;
+    *memory_type_id = 0;
+    return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_StateUpdate(TRITONBACKEND_State* state) {
+    TRITONBACKEND_Request* request = state->request;
+    request->answered_after_release = request->answered_after_release || request->released > 0;
+    ENTER();
+    // The next request of the sequence may run once this one is answered.
+    if (request->sent > 0) {
+        return fake::make_error(TRITONSERVER_ERROR_INTERNAL, "a state after the response");
+    }
+    ++state->updated;
+    state->kept_shape = state->shape;
+    state->kept = state->data;
+    return nullptr;
+}
+
 }  // extern "C"

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,6 +75,18 @@ struct TRITONBACKEND_Response {
     std::vector<std::unique_ptr<TRITONBACKEND_Output>> outputs;
 };
 
+// The next state of a sequence, and what became of it at StateUpdate.
+struct TRITONBACKEND_State {
+    TRITONBACKEND_Request* request = nullptr;
+    std::string name;
+    TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+    std::vector<std::int64_t> shape;
+    std::vector<std::byte> data;
+    int updated = 0;
+    std::vector<std::int64_t> kept_shape;
+    std::vector<std::byte> kept;
+};
+
 struct TRITONBACKEND_Request {
     std::vector<TRITONBACKEND_Input> inputs;
     std::vector<std::string> wanted;
@@ -91,6 +104,7 @@ struct TRITONBACKEND_Request {
     std::string message;
     std::vector<TRITONBACKEND_Output> outputs;  // of the response that was sent
     std::vector<std::string> buffers;           // outputs whose memory was requested
+    std::deque<TRITONBACKEND_State> states;
     std::uint64_t exec_start = 0, compute_start = 0, compute_end = 0, exec_end = 0;
 };
 

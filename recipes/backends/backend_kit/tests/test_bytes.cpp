@@ -58,6 +58,15 @@ TEST(errors_say_what_is_damaged) {
     CHECK_INVALID("5 bytes follow the last of 0 elements", decode_bytes(encoded({"a"}), 0));
 }
 
+TEST(the_first_element_is_found) {
+    const std::vector<std::byte> bytes{std::byte{1}, std::byte{0},   std::byte{0},
+                                       std::byte{0}, std::byte{'a'}, std::byte{0}};
+    CHECK_EQUAL(first_element({bytes.data(), 6}).size, 5U);
+    CHECK_EQUAL(first_element({bytes.data(), 4}).size, 4U);
+    CHECK_EQUAL(first_element({bytes.data(), 3}).size, 3U);
+    CHECK_EQUAL(first_element({}).size, 0U);
+}
+
 TEST(any_cut_into_segments_gives_the_same_answer) {
     testing::Random random(7);
     for (int round = 0; round < 3000; ++round) {

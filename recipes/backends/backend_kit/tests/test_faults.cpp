@@ -38,6 +38,8 @@ namespace {
 const std::vector<float> one{1, 2};
 const std::vector<float> bad{-1, 2};
 const std::vector<float> wide{1, 2, 3};
+const std::vector<float> start{1};
+const std::vector<std::byte> empty_text(4);
 const std::vector<std::byte> text(5);  // an element with no bytes, and one extra byte
 
 std::vector<TRITONBACKEND_Request> good_requests() { return {floats(one, 1)}; }
@@ -73,8 +75,74 @@ void work(Batch& batch) {
 
 std::string config() { return config_text(8, {"x FP32 -1", "s STRING 1 optional"}, {"y FP32 -1", "t STRING 1"}); }
 
+// Sequences: a good one, one that fails, an empty slot, one whose state has another shape.
+std::vector<TRITONBACKEND_Request> sequence_requests() {
+    std::vector<TRITONBACKEND_Request> requests{floats(one, 1), floats(bad, 1), floats(one, 1), floats(one, 1)};
+    for (TRITONBACKEND_Request& request : requests) {
+        request.inputs.push_back(input_of("start", TRITONSERVER_TYPE_FP32, {1, 1}, start));
+        request.inputs.push_back(input_of("h", TRITONSERVER_TYPE_FP32, {1, 2}, one));
+        request.inputs.push_back(input_of("s", TRITONSERVER_TYPE_BYTES, {1, 1}, empty_text));
+        request.wanted = {"y"};
+    }
+    requests[2].wanted.clear();
+    requests[3].inputs[2] = input_of("h", TRITONSERVER_TYPE_FP32, {1, 3}, wide);
+    requests[3].wanted = {"y", "h2"};
+    return requests;
+}
+
+void work_on_sequences(Batch& batch) {
+    const Tensor h = batch.gather("h");
+    if (void* target = batch.output_buffer("h2", h.datatype, h.shape)) {
+        std::memcpy(target, h.data, h.size);
+    } else {
+        batch.scatter("h2", h.datatype, h.shape, h.data);
+    }
+    const std::vector<std::string_view> texts(static_cast<std::size_t>(batch.size()), "text");
+    batch.scatter("s2", std::vector<std::int64_t>{batch.size(), 1}, texts);
+    static_cast<void>(batch.gather("start"));
+    work(batch);
+}
+
+std::string sequence_config() {
+    return config_text(
+        8, {"x FP32 -1"}, {"y FP32 -1", "h2 FP32 -1"},
+        R"(,"sequence_batching":{"control_input":[{"name":"start","control":[{"kind":"CONTROL_SEQUENCE_START",)"
+        R"("fp32_false_true":[0,1]}]}],"state":[)"
+        R"({"input_name":"h","output_name":"h2","data_type":"TYPE_FP32","dims":[-1],)"
+        R"("initial_state":[{"dims":[2],"zero_data":true}]},)"
+        R"({"input_name":"s","output_name":"s2","data_type":"TYPE_STRING","dims":[1]}]})");
+}
+
+struct Scenario {
+    std::string config;
+    void (*work)(Batch&);
+    std::vector<TRITONBACKEND_Request> (*make)();
+};
+
+const Scenario one_request{config(), work, good_requests};
+const Scenario many_requests{config(), work, mixed_requests};
+const Scenario sequences{sequence_config(), work_on_sequences, sequence_requests};
+
+// States go with the answer: all of them once, or none.
+void check_states(const TRITONBACKEND_Request& request) {
+    if (request.states.empty()) {
+        return;
+    }
+    const bool sent = fake::server.failed != "TRITONBACKEND_ResponseSend";
+    const bool reported = fake::server.failed != "TRITONBACKEND_ModelInstanceReportStatistics";
+    for (const TRITONBACKEND_State& state : request.states) {
+        CHECK(state.updated <= 1);
+        if (sent && reported && request.success) {
+            CHECK_EQUAL(state.updated, 1);
+        } else if (sent && reported && fake::server.failed != "TRITONBACKEND_StateUpdate") {
+            CHECK_EQUAL(state.updated, 0);
+        }
+    }
+}
+
 void check_requests(const std::vector<TRITONBACKEND_Request>& requests, bool accepted) {
     for (const TRITONBACKEND_Request& request : requests) {
+        check_states(request);
         CHECK(request.made <= 1);
         CHECK_EQUAL(request.sent, accepted ? 1 : 0);
         CHECK_EQUAL(request.released, accepted ? 1 : 0);
@@ -83,14 +151,12 @@ void check_requests(const std::vector<TRITONBACKEND_Request>& requests, bool acc
     }
 }
 
-using MakeRequests = std::vector<TRITONBACKEND_Request> (*)();
-
 // Makes each call of one execution fail in turn; returns how many there are.
-long fail_each_call(MakeRequests make) {
+long fail_each_call(const Scenario& scenario) {
     for (long index = 0;; ++index) {
-        World world(config());
-        behaviour.on_run = work;
-        std::vector<TRITONBACKEND_Request> requests = make();
+        World world(scenario.config);
+        behaviour.on_run = scenario.work;
+        std::vector<TRITONBACKEND_Request> requests = scenario.make();
         world.load();
         const long before = fake::server.calls;
         fake::server.fail_at = before + index;
@@ -108,11 +174,11 @@ long fail_each_call(MakeRequests make) {
 }
 
 // The same for each allocation.
-long fail_each_allocation(MakeRequests make) {
+long fail_each_allocation(const Scenario& scenario) {
     for (long index = 0;; ++index) {
-        World world(config());
-        behaviour.on_run = work;
-        std::vector<TRITONBACKEND_Request> requests = make();
+        World world(scenario.config);
+        behaviour.on_run = scenario.work;
+        std::vector<TRITONBACKEND_Request> requests = scenario.make();
         std::vector<TRITONBACKEND_Request*> pointers;
         for (TRITONBACKEND_Request& request : requests) {
             pointers.push_back(&request);
@@ -137,18 +203,22 @@ long fail_each_allocation(MakeRequests make) {
 
 }  // namespace
 
-TEST(any_call_may_fail_while_one_request_runs) { CHECK(fail_each_call(good_requests) > 15); }
+TEST(any_call_may_fail_while_one_request_runs) { CHECK(fail_each_call(one_request) > 15); }
 
-TEST(any_call_may_fail_while_many_requests_run) { CHECK(fail_each_call(mixed_requests) > 100); }
+TEST(any_call_may_fail_while_many_requests_run) { CHECK(fail_each_call(many_requests) > 100); }
 
-TEST(any_allocation_may_fail_while_one_request_runs) { CHECK(fail_each_allocation(good_requests) > 10); }
+TEST(any_allocation_may_fail_while_one_request_runs) { CHECK(fail_each_allocation(one_request) > 10); }
 
-TEST(any_allocation_may_fail_while_many_requests_run) { CHECK(fail_each_allocation(mixed_requests) > 50); }
+TEST(any_allocation_may_fail_while_many_requests_run) { CHECK(fail_each_allocation(many_requests) > 50); }
+
+TEST(any_call_may_fail_while_sequences_run) { CHECK(fail_each_call(sequences) > 100); }
+
+TEST(any_allocation_may_fail_while_sequences_run) { CHECK(fail_each_allocation(sequences) > 50); }
 
 TEST(any_call_may_fail_while_a_model_is_loaded_and_unloaded) {
     long calls = 0;
     for (long index = 0;; ++index) {
-        World world(config());
+        World world(sequence_config());
         world.model.auto_complete = true;
         behaviour.on_complete = [](ModelConfig& config) {
             config.max_batch_size = 4;
@@ -172,7 +242,7 @@ TEST(any_call_may_fail_while_a_model_is_loaded_and_unloaded) {
 TEST(any_allocation_may_fail_while_a_model_is_loaded) {
     long allocations = 0;
     for (long index = 0;; ++index) {
-        World world(config());
+        World world(sequence_config());
         world.model.auto_complete = true;
         behaviour.on_complete = [](ModelConfig&) { return true; };
         allocations_failed = 0;

@@ -11,9 +11,12 @@ using backend_kit::TensorConfig;
 
 bool open_first(const Port& port) { return !port.dims.empty() && port.dims[0] == -1; }
 
-std::vector<TensorConfig> described(const std::vector<Port>& ports, const char* kind, bool batched) {
+// The ports that the configuration lacks, which are those that it does not list as controls or states.
+template <class Listed>
+std::vector<TensorConfig> described(const std::vector<Port>& ports, const char* kind, bool batched, Listed&& listed) {
     std::vector<TensorConfig> tensors;
     for (const Port& port : ports) {
+        if (listed(port.name)) continue;
         const std::string name = std::string(kind) + " '" + port.name + "' of the model ";
         if (!port.obstacle.empty()) {
             throw backend_kit::unsupported(name + port.obstacle + ", which Triton does not support");
@@ -45,8 +48,14 @@ bool complete(backend_kit::ModelConfig& config, const Ports& ports, std::int64_t
         config.max_batch_size = default_batch;
         config.dynamic_batching = config.dynamic_batching || default_batch > 1;
     }
-    if (config.inputs.empty()) config.inputs = described(ports.inputs, "input", config.batching());
-    if (config.outputs.empty()) config.outputs = described(ports.outputs, "output", config.batching());
+    if (config.inputs.empty()) {
+        config.inputs = described(ports.inputs, "input", config.batching(),
+                                  [&](const std::string& name) { return config.input(name) != nullptr; });
+    }
+    if (config.outputs.empty()) {
+        config.outputs = described(ports.outputs, "output", config.batching(),
+                                   [&](const std::string& name) { return config.output(name) != nullptr; });
+    }
     return true;
 }
 

@@ -86,7 +86,7 @@ public:
 
 private:
     void bind_inputs() {
-        for (std::size_t index = 0; index < config_.inputs.size(); ++index) {
+        for (std::size_t index = 0; index < config_.all_inputs.size(); ++index) {
             const std::optional<backend_kit::Tensor>& given = inputs_.tensors[index];
             if (!given) continue;
             const Dims& shape = inputs_.shapes[index];
@@ -96,7 +96,7 @@ private:
                                     ? string_tensor(shared_.environment, given->strings(), shape)
                                     : tensor_over(shared_.environment, data, given->size, shape,
                                                   shared_.plan.inputs[index].element);
-            check(api().BindInput(binding_, config_.inputs[index].name.c_str(), value.get()));
+            check(api().BindInput(binding_, config_.all_inputs[index].name.c_str(), value.get()));
         }
     }
 
@@ -106,8 +106,8 @@ private:
         api().ClearBoundOutputs(binding_);
         bound_.clear();
         bool any = false;
-        for (std::size_t index = 0; index < config_.outputs.size(); ++index) {
-            const TensorConfig& tensor = config_.outputs[index];
+        for (std::size_t index = 0; index < config_.all_outputs.size(); ++index) {
+            const TensorConfig& tensor = config_.all_outputs[index];
             if (!batch_.wants(tensor.name)) continue;
             Bound& bound = bound_.emplace_back(Bound{index, shared_.plan.outputs[index].declared(inputs_.shapes)});
             if (in_place) bind_in_place(bound);
@@ -120,7 +120,7 @@ private:
     }
 
     void bind_in_place(Bound& bound) {
-        const TensorConfig& tensor = config_.outputs[bound.index];
+        const TensorConfig& tensor = config_.all_outputs[bound.index];
         if (!bound.declared || shared_.declared[bound.index] != Declared::true_so_far) return;
         if (batch_.request_count() != 1 || tensor.datatype == TRITONSERVER_TYPE_BYTES) return;
         const Dims given = shared_.plan.outputs[bound.index].given(*bound.declared);
@@ -128,6 +128,7 @@ private:
         const std::size_t size = backend_kit::tensor_size(tensor.datatype, given);
         if (size == 0) return;
         bound.target = batch_.output_buffer(tensor.name, tensor.datatype, given);
+        if (bound.target == nullptr) return;
         const auto address = reinterpret_cast<std::uintptr_t>(bound.target);
         if (address % backend_kit::datatype_size(tensor.datatype) != 0) return;
         const Value value = tensor_over(shared_.environment, bound.target, size, *bound.declared,
@@ -171,14 +172,15 @@ private:
             state.compare_exchange_strong(untried, Declared::true_so_far);
             return;
         }
-        const std::string text = "output '" + config_.outputs[bound.index].name + "' of model " + config_.name +
+        const std::string text = "output '" + config_.all_outputs[bound.index].name + "' of model " + config_.name +
                                  ": the model declares the shape " + backend_kit::shape_text(*bound.declared) +
                                  " and gave " + backend_kit::shape_text(shape);
         const Declared before = state.exchange(Declared::untrue);
         if (before != Declared::untrue) backend_kit::log_warning(text + "; it is copied from now on");
         if (bound.target == nullptr) return;
         const Dims given = shared_.plan.outputs[bound.index].given(shape);
-        lie_ = fits(config_.outputs[bound.index], given) ? text + "; send the request again, it will be served" : text;
+        const bool served = fits(config_.all_outputs[bound.index], given);
+        lie_ = served ? text + "; send the request again, it will be served" : text;
     }
 
     // Finds the reason as OnnxInstance::run() does. The response cannot take an output of another shape any more,
@@ -202,7 +204,7 @@ private:
     }
 
     void scatter(const Bound& bound, OrtValue* value) {
-        const TensorConfig& tensor = config_.outputs[bound.index];
+        const TensorConfig& tensor = config_.all_outputs[bound.index];
         const Dims shape = shared_.plan.outputs[bound.index].given(shape_of(value));
         if (bound.target != nullptr) {
             std::memcpy(bound.target, data_of(value), backend_kit::tensor_size(tensor.datatype, shape));
@@ -266,10 +268,10 @@ void OnnxInstance::run(Batch& batch) {
 }
 
 Inputs OnnxInstance::gather(Batch& batch) const {
-    const std::size_t count = shared_.config.inputs.size();
+    const std::size_t count = shared_.config.all_inputs.size();
     Inputs inputs{std::vector<std::optional<backend_kit::Tensor>>(count), std::vector<Dims>(count)};
     for (std::size_t index = 0; index < count; ++index) {
-        const std::string& name = shared_.config.inputs[index].name;
+        const std::string& name = shared_.config.all_inputs[index].name;
         if (!batch.has_input(name)) continue;
         inputs.tensors[index] = batch.gather(name);
         if (!shared_.plan.inputs[index].scalar) inputs.shapes[index] = inputs.tensors[index]->shape;
@@ -283,7 +285,7 @@ bool OnnxInstance::keeps(const Batch& batch) const {
     if (session_->accelerated()) return false;
     for (std::size_t index = 0; index < shared_.declared.size(); ++index) {
         if (shared_.declared[index] != Declared::true_so_far) return false;
-        if (!batch.wants(shared_.config.outputs[index].name)) return false;
+        if (!batch.wants(shared_.config.all_outputs[index].name)) return false;
     }
     return true;
 }

@@ -28,24 +28,24 @@ bool KeptBinding::take(const Inputs& inputs) {
 
 void KeptBinding::give(backend_kit::Batch& batch) const {
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
-        const backend_kit::TensorConfig& tensor = config_.outputs[i];
+        const backend_kit::TensorConfig& tensor = config_.all_outputs[i];
         batch.scatter(tensor.name, tensor.datatype, plan_.outputs[i].given(outputs_[i].shape), outputs_[i].place.bytes);
     }
 }
 
 bool KeptBinding::bind(const std::vector<Dims>& shapes) {
     bound_.reset();
-    inputs_.resize(config_.inputs.size());
-    outputs_.resize(config_.outputs.size());
+    inputs_.resize(config_.all_inputs.size());
+    outputs_.resize(config_.all_outputs.size());
     if (!find_output_shapes(shapes)) return false;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-        const backend_kit::TensorConfig& config = config_.inputs[i];
+        const backend_kit::TensorConfig& config = config_.all_inputs[i];
         const std::size_t size = backend_kit::tensor_size(config.datatype, shapes[i]);
         const Value value = tensor_over(environment_, inputs_[i].bytes, size, shapes[i], plan_.inputs[i].element);
         check(api().BindInput(binding_.get(), config.name.c_str(), value.get()));
     }
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
-        const backend_kit::TensorConfig& config = config_.outputs[i];
+        const backend_kit::TensorConfig& config = config_.all_outputs[i];
         auto& [place, shape] = outputs_[i];
         const std::size_t size = backend_kit::tensor_size(config.datatype, shape);
         const Value value = tensor_over(environment_, place.bytes, size, shape, plan_.outputs[i].element);
@@ -58,7 +58,7 @@ bool KeptBinding::bind(const std::vector<Dims>& shapes) {
 // Returns whether all outputs are known to be small tensors of numbers.
 bool KeptBinding::find_output_shapes(const std::vector<Dims>& inputs) {
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
-        const DataType datatype = config_.outputs[i].datatype;
+        const DataType datatype = config_.all_outputs[i].datatype;
         std::optional<Dims> shape = plan_.outputs[i].declared(inputs);
         if (datatype == TRITONSERVER_TYPE_BYTES || !shape) return false;
         const std::size_t size = backend_kit::tensor_size(datatype, *shape);

@@ -144,13 +144,11 @@ public:
 
     const Port& matched(const TensorConfig& tensor, const std::vector<Port>& ports, const Port* port) const {
         if (port == nullptr) {
-            throw refusal(tensor.name, "the model has none of that name; it has " + names_of(ports));
+            throw refusal(tensor, "the model has none of that name; it has " + names_of(ports));
         }
-        if (!port->obstacle.empty()) {
-            throw refusal(tensor.name, port->obstacle + ", which Triton does not support", true);
-        }
+        if (!port->obstacle.empty()) throw refusal(tensor, port->obstacle + ", which Triton does not support", true);
         if (port->datatype != tensor.datatype) {
-            throw refusal(tensor.name, "the configuration has type " +
+            throw refusal(tensor, "the configuration has type " +
                                            std::string(backend_kit::config_type_name(tensor.datatype)) +
                                            ", the model " + std::string(backend_kit::config_type_name(port->datatype)));
         }
@@ -163,9 +161,11 @@ public:
         return port.may_be_scalar && !config_.batching() && tensor.model_dims() == std::vector<std::int64_t>{1};
     }
 
-    backend_kit::Error refusal(const std::string& name, const std::string& complaint, bool unsupported = false) const {
+    backend_kit::Error refusal(const TensorConfig& tensor, const std::string& complaint,
+                               bool unsupported = false) const {
         return {unsupported ? TRITONSERVER_ERROR_UNSUPPORTED : TRITONSERVER_ERROR_INVALID_ARG,
-                std::string(kind_) + " '" + name + "' of model " + config_.name + ": " + complaint};
+                std::string(tensor.role()) + kind_ + " '" + tensor.name + "' of model " + config_.name + ": " +
+                    complaint};
     }
 
 private:
@@ -180,7 +180,7 @@ private:
         const bool batches = !config_.batching() || port.dims.empty() || port.dims[0] == -1 ||
                              (port.dims[0] == 1 && config_.max_batch_size == 1);
         if (!fits || !batches) {
-            throw refusal(tensor.name, "the configuration has the shape " + shape_text(dims) +
+            throw refusal(tensor, "the configuration has the shape " + shape_text(dims) +
                                            (config_.batching() ? " with the batch dimension" : "") +
                                            ", the model " + shape_text(port.dims));
         }
@@ -194,7 +194,7 @@ private:
 std::optional<DimSource> source_of(const std::string& dim_name, const std::vector<const Port*>& inputs,
                                    const ModelConfig& config) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        if (config.inputs[i].optional) continue;
+        if (config.all_inputs[i].optional) continue;
         for (std::size_t d = 0; d < inputs[i]->dim_names.size(); ++d) {
             if (inputs[i]->dims[d] == -1 && inputs[i]->dim_names[d] == dim_name) return DimSource{-1, i, d};
         }
@@ -247,25 +247,24 @@ Plan make_plan(const ModelConfig& config, const Ports& ports) {
     Plan plan;
     const Comparison inputs(config, "input");
     std::vector<const Port*> matched;
-    for (const TensorConfig& tensor : config.inputs) {
+    for (const TensorConfig& tensor : config.all_inputs) {
         const Port* with_default = find(ports.defaults, tensor.name);
         const Port* own = with_default != nullptr ? with_default : find(ports.inputs, tensor.name);
         const Port& port = inputs.matched(tensor, ports.inputs, own);
         if (tensor.optional && with_default == nullptr) {
-            throw inputs.refusal(tensor.name,
-                                 "the configuration makes it optional, but the model has no default for it");
+            throw inputs.refusal(tensor, "the configuration makes it optional, but the model has no default for it");
         }
         matched.push_back(&port);
         plan.inputs.push_back({port.element, inputs.stands_for_scalar(tensor, port)});
     }
     for (const Port& port : ports.inputs) {
         if (config.input(port.name) == nullptr) {
-            throw inputs.refusal(port.name, "the model needs it, the configuration lacks it");
+            throw inputs.refusal({.name = port.name}, "the model needs it, the configuration lacks it");
         }
     }
     if (config.outputs.empty()) throw invalid_argument("the configuration of model " + config.name + " has no outputs");
     const Comparison outputs(config, "output");
-    for (const TensorConfig& tensor : config.outputs) {
+    for (const TensorConfig& tensor : config.all_outputs) {
         const Port& port = outputs.matched(tensor, ports.outputs, find(ports.outputs, tensor.name));
         const bool may_be_scalar = !config.batching() && !tensor.model_dims().empty();
         // An output that is also an input already has its place: the library does not write it anywhere else.

@@ -74,8 +74,8 @@ bool has_fp64(const std::vector<TensorConfig>& ports) {
 
 // Metal has no FP64: an automatic choice avoids it, a fixed one is refused.
 void settle_device(Settings& settings, const ModelConfig& config) {
-    if (!settings.device || *settings.device == Device::cpu || !(has_fp64(config.inputs) || has_fp64(config.outputs)))
-        return;
+    if (!settings.device || *settings.device == Device::cpu) return;
+    if (!has_fp64(config.all_inputs) && !has_fp64(config.all_outputs)) return;
     if (*settings.device == Device::mps) {
         throw backend_kit::unsupported("DEVICE is mps, which has no FP64; use FP32 or DEVICE cpu");
     }
@@ -126,20 +126,20 @@ public:
     PytorchInstance(const ModelConfig& config, Network& network) : config_(config), network_(network) {}
 
     void run(Batch& batch) override {
-        std::vector<backend_kit::Tensor> tensors(config_.inputs.size());
-        std::vector<Input> inputs(config_.inputs.size());
+        std::vector<backend_kit::Tensor> tensors(config_.all_inputs.size());
+        std::vector<Input> inputs(config_.all_inputs.size());
         for (std::size_t i = 0; i < inputs.size(); ++i) {
-            if (!batch.has_input(config_.inputs[i].name)) continue;
-            tensors[i] = batch.gather(config_.inputs[i].name);
+            if (!batch.has_input(config_.all_inputs[i].name)) continue;
+            tensors[i] = batch.gather(config_.all_inputs[i].name);
             inputs[i] = input_of(tensors[i]);
         }
         std::vector<bool> wanted;
-        for (const TensorConfig& output : config_.outputs) wanted.push_back(batch.wants(output.name));
+        for (const TensorConfig& output : config_.all_outputs) wanted.push_back(batch.wants(output.name));
         batch.begin_compute();
         const std::vector<Output> outputs = network_.run(inputs, wanted);
         batch.end_compute();
         for (std::size_t i = 0; i < outputs.size(); ++i) {
-            if (wanted[i]) scatter(batch, config_.outputs[i], outputs[i]);
+            if (wanted[i]) scatter(batch, config_.all_outputs[i], outputs[i]);
         }
     }
 
@@ -183,9 +183,9 @@ public:
     bool complete(ModelConfig& config) override { return torch_backend::complete(config, *network_, default_batch_); }
 
     void validate() override {
-        const std::vector<Port> inputs = ports_of(config().inputs);
-        const std::vector<Port> outputs = ports_of(config().outputs);
-        if (outputs.empty()) {
+        const std::vector<Port> inputs = ports_of(config().all_inputs);
+        const std::vector<Port> outputs = ports_of(config().all_outputs);
+        if (config().outputs.empty()) {
             throw backend_kit::invalid_argument("the configuration has no outputs; write them to config.pbtxt");
         }
         settle_device(settings_, config());

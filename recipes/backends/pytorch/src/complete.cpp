@@ -104,7 +104,7 @@ ModelConfig from_signature(const Signature& signature, const ModelConfig& config
     ModelConfig found;
     found.max_batch_size = config.max_batch_size;
     for (const Argument& argument : signature.arguments) {
-        if (argument.optional) continue;
+        if (argument.optional || config.input(argument.name) != nullptr) continue;
         const auto type = type_of(argument.form);
         if (!type && config.inputs.empty()) refuse(signature, "the input '" + argument.name + "'");
         const std::int64_t dim = argument.form == Form::texts ? -1 : 1;
@@ -116,6 +116,7 @@ ModelConfig from_signature(const Signature& signature, const ModelConfig& config
     for (std::size_t i = 0; i < signature.leaves->size(); ++i) {
         const Leaf& leaf = (*signature.leaves)[i];
         const std::string name = leaf.name.empty() ? "OUTPUT__" + std::to_string(i) : leaf.name;
+        if (config.output(name) != nullptr) continue;
         if (!leaf.type) refuse(signature, "the output '" + name + "'");
         found.outputs.push_back({.name = name, .datatype = *leaf.type, .dims = {-1}});
     }
@@ -142,6 +143,9 @@ bool complete(ModelConfig& config, Network& network, std::int64_t default_batch)
     const bool may_batch = config.inputs.empty() && config.outputs.empty() && config.max_batch_size == 0;
     ModelConfig found = from_model(config, network, may_batch ? default_batch : 0);
     if (may_batch) config.max_batch_size = found.max_batch_size;
+    // Controls and states are listed elsewhere.
+    std::erase_if(found.inputs, [&](const TensorConfig& each) { return config.input(each.name) != nullptr; });
+    std::erase_if(found.outputs, [&](const TensorConfig& each) { return config.output(each.name) != nullptr; });
     if (config.inputs.empty()) config.inputs = std::move(found.inputs);
     if (config.outputs.empty()) config.outputs = std::move(found.outputs);
     return true;

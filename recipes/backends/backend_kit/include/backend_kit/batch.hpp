@@ -55,24 +55,26 @@ public:
     // Error (internal) for an input that the requests do not have.
     Tensor gather(std::string_view name);
 
-    // Returns whether any request asked for this output. Other outputs need not be computed or scattered.
+    // Returns whether any request asked for this output, or keeps it as the state of its sequence. Other outputs need
+    // not be computed or scattered.
     bool wants(std::string_view name) const noexcept;
 
-    // Gives each request that asked for the output its rows of `data`, which is contiguous in CPU memory and has the
+    // Gives each request that wants the output its rows of `data`, which is contiguous in CPU memory and has the
     // shape and type of the whole batch. Throws Error (internal) when type or shape contradict the configuration or
     // the batch. A response that already has the output, or whose buffer is not in CPU memory, fails alone.
     void scatter(std::string_view name, DataType datatype, Shape shape, const void* data);
     // The same for a BYTES output with its elements in row-major order.
     void scatter(std::string_view name, Shape shape, std::span<const std::string_view> elements);
 
-    // The memory of the output in the response of the only request, to compute into instead of calling scatter(); null
-    // if there are several requests or none asked for the output. Throws Error as scatter() does, and if the buffer is
-    // not available, which fails the request. Not for BYTES.
+    // The memory of the output in the response of the only request, or of its next state, to compute into instead of
+    // calling scatter(); null if there are several requests, none wants the output, or it goes to both. Throws Error as
+    // scatter() does, and if the buffer is not available, which fails the request. Not for BYTES.
     void* output_buffer(std::string_view name, DataType datatype, Shape shape);
 
     // Marks one request failed; the others go on. Its rows stay in the tensors.
     void fail(std::size_t request, const Error& error) noexcept;
-    // Returns whether the client gave this request up; long-running backends may check between steps.
+    // Returns whether nobody waits for this request: the client gave it up, or it fills an empty slot of a batch of
+    // sequences. Long-running backends may check between steps.
     bool cancelled(std::size_t request) const;
 
     // Start and end of the computation, for statistics; by default those of run().
@@ -90,6 +92,9 @@ private:
 
     static Block allocate(std::size_t size);
     std::size_t rows() const noexcept;  // size(), at least 1, for dividing
+    static bool keeps(const Request& request, const TensorConfig* output) noexcept;
+    template <typename Write>
+    static void give(Request& request, const TensorConfig& output, Shape shape, Write&& write) noexcept;
     const TensorConfig* checked_output(std::string_view name, DataType datatype, Shape shape) const;
 
     const ModelConfig& config_;

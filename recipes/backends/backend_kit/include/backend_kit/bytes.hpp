@@ -21,6 +21,9 @@ struct Segment {
 // says which element is cut off, or how many bytes follow the last one.
 void check_bytes(std::span<const Segment> segments, std::size_t count);
 
+// The part of a segment that is its first element with the length; all of it when the element is cut off.
+Segment first_element(Segment segment) noexcept;
+
 // The elements of an encoded tensor; the views point into `data`. Throws Error as check_bytes does.
 std::vector<std::string_view> decode_bytes(std::span<const std::byte> data, std::size_t count);
 

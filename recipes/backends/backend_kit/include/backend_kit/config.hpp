@@ -26,6 +26,11 @@ struct TensorConfig {
     bool optional = false;                               // inputs only, like the next two
     bool ragged = false;
     bool shape_tensor = false;
+    bool control = false;  // inputs only: the server's sequence batcher makes it
+    bool state = false;    // the server keeps it from one request of a sequence to the next
+
+    // "control ", "state " or nothing, for messages: in front of "input" or "output".
+    std::string_view role() const noexcept { return control ? "control " : state ? "state " : ""; }
 
     // The dimensions that the backend uses: the server converts between the client's shape and `reshape`.
     const std::vector<std::int64_t>& model_dims() const noexcept { return reshape ? *reshape : dims; }
@@ -47,6 +52,27 @@ struct Accelerator {
     StringMap parameters;
 };
 
+// What a control tells the model of its request.
+enum class ControlKind { start, end, ready, correlation_id };
+
+struct SequenceControl {
+    ControlKind kind = ControlKind::start;
+    TensorConfig input;  // of dims [1]
+};
+
+// Kept by the server for each sequence: an input of the next request is what the model gave as output for the last one.
+struct SequenceState {
+    TensorConfig input;
+    TensorConfig output;
+    // The dims of initial_state with the batch dimension, where it has any: the server takes an open dimension for 1.
+    std::optional<std::vector<std::int64_t>> initial_shape;
+};
+
+struct SequenceBatching {
+    std::vector<SequenceControl> controls;
+    std::vector<SequenceState> states;
+};
+
 struct ModelConfig {
     std::string name;
     std::string backend;
@@ -58,22 +84,27 @@ struct ModelConfig {
     std::vector<InstanceGroup> instance_groups;
     StringMap parameters;
     bool dynamic_batching = false;
-    bool sequence_batching = false;
+    std::optional<SequenceBatching> sequence_batching;
     bool decoupled = false;
     std::vector<Accelerator> cpu_accelerators;
     std::vector<Accelerator> gpu_accelerators;
     std::optional<std::int64_t> graph_level;
     std::vector<std::string> op_libraries;  // model_operations.op_library_filename
-    Json document;                          // the whole configuration, as the server wrote it
+    // All inputs of the model: inputs, controls and states; and all its outputs: outputs, and states that are not
+    // outputs. They are as parse() found them: the server hands over a completed configuration again.
+    std::vector<TensorConfig> all_inputs;
+    std::vector<TensorConfig> all_outputs;
+    Json document;  // the whole configuration, as the server wrote it
 
     // Reads the JSON of TRITONBACKEND_ModelConfig. Throws Error (invalid argument) that names model and field.
     static ModelConfig parse(std::string_view text);
 
-    // Refuses what a batch made by this kit cannot serve: ragged inputs, shape tensors, batch inputs and outputs.
-    // Throws Error (unsupported).
+    // Refuses what a batch made by this kit cannot serve: ragged inputs, shape tensors, batch inputs and outputs, some
+    // of sequence batching. Throws Error (unsupported or invalid argument).
     void check_supported() const;
 
     bool batching() const noexcept { return max_batch_size > 0; }
+    // One of all_inputs or all_outputs; null when there is none of the name.
     const TensorConfig* input(std::string_view input_name) const noexcept;
     const TensorConfig* output(std::string_view output_name) const noexcept;
 

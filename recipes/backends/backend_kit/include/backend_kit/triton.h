@@ -27,6 +27,7 @@ typedef struct TRITONBACKEND_Request TRITONBACKEND_Request;
 typedef struct TRITONBACKEND_Response TRITONBACKEND_Response;
 typedef struct TRITONBACKEND_Input TRITONBACKEND_Input;
 typedef struct TRITONBACKEND_Output TRITONBACKEND_Output;
+typedef struct TRITONBACKEND_State TRITONBACKEND_State;
 
 typedef enum {
     TRITONSERVER_ERROR_UNKNOWN = 0,
@@ -165,6 +166,15 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t send_flags,
                                                TRITONSERVER_Error* error);
+
+// State of a sequence, for the next request of it. StateNew may be called again for the same name; the server owns the
+// state and its memory, and takes it over at StateUpdate.
+TRITONSERVER_Error* TRITONBACKEND_StateNew(TRITONBACKEND_State** state, TRITONBACKEND_Request* request,
+                                           const char* name, TRITONSERVER_DataType datatype, const int64_t* shape,
+                                           uint32_t dims_count);
+TRITONSERVER_Error* TRITONBACKEND_StateBuffer(TRITONBACKEND_State* state, void** buffer, uint64_t buffer_byte_size,
+                                              TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
+TRITONSERVER_Error* TRITONBACKEND_StateUpdate(TRITONBACKEND_State* state);
 
 // Functions that a backend exports; the server looks them up by name.
 #define BACKEND_KIT_EXPORT __attribute__((visibility("default")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +13,7 @@ import tritonclient.http
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
-__all__ = ["NAMES", "TYPES", "Client", "InferenceServerException", "Value", "same", "texts"]
+__all__ = ["NAMES", "TYPES", "Client", "InferenceServerException", "Step", "Value", "same", "texts"]
 
 Value: TypeAlias = NDArray[Any]
 """Input or output of a model; a BYTES tensor has dtype object and elements of type `bytes`."""
@@ -40,6 +40,14 @@ NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 _PATIENCE = 60.0
 """Seconds until the server must have counted its answers."""
+
+
+class Step(NamedTuple):
+    """The place of a request in a sequence: its correlation ID, and whether it is the first or the last."""
+
+    sequence_id: int | str
+    sequence_start: bool = False
+    sequence_end: bool = False
 
 
 def texts(words: Sequence[str | bytes], *shape: int) -> Value:
@@ -106,6 +114,7 @@ class Client:
         inputs: Mapping[str, Value] | Sequence[object],
         outputs: Sequence[str] | None = None,
         version: str = "",
+        step: Step | None = None,
     ) -> dict[str, Value]:
         """Send one request and return the outputs by name.
 
@@ -119,6 +128,8 @@ class Client:
             Names of the outputs to request; all by default.
         version
             Version of the model; the server chooses if it is empty.
+        step
+            Place in a sequence, if the request belongs to one.
 
         Raises
         ------
@@ -127,7 +138,8 @@ class Client:
         """
         tensors = [self.tensor(name, item) for name, item in inputs.items()] if isinstance(inputs, Mapping) else inputs
         wanted = None if outputs is None else [self.module.InferRequestedOutput(name) for name in outputs]
-        answer = self.raw.infer(model, tensors, model_version=version, outputs=wanted)
+        options = step._asdict() if step else {}
+        answer = self.raw.infer(model, tensors, model_version=version, outputs=wanted, **options)
         head = answer.get_response()
         names = (
             [each["name"] for each in head["outputs"]] if self.protocol == "http" else [o.name for o in head.outputs]
