@@ -317,7 +317,7 @@ TEST(a_state_that_is_not_given_is_an_error) {
     run(world, requests, [](Batch& batch) {
         batch.scatter("h2", TRITONSERVER_TYPE_FP32, std::vector<std::int64_t>{1, 3}, one.data());
     });
-    CHECK_EQUAL(requests[0].message, "state output 'h2' of model m: the model gives shape [1,3], expected is [1,2]");
+    CHECK_EQUAL(requests[0].message, "state output 'h2' of model m: the model gives shape [1,3], expected [1,2]");
 }
 
 TEST(a_state_outside_cpu_memory_fails_alone) {
