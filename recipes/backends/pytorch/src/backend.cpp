@@ -123,7 +123,8 @@ std::vector<std::int64_t> text_shape(const TensorConfig& port, std::int64_t coun
 
 class PytorchInstance final : public backend_kit::Instance {
 public:
-    PytorchInstance(const ModelConfig& config, Network& network) : config_(config), network_(network) {}
+    PytorchInstance(const ModelConfig& config, std::unique_ptr<Runner> runner)
+        : config_(config), runner_(std::move(runner)) {}
 
     void run(Batch& batch) override {
         std::vector<backend_kit::Tensor> tensors(config_.inputs.size());
@@ -136,7 +137,7 @@ public:
         std::vector<bool> wanted;
         for (const TensorConfig& output : config_.outputs) wanted.push_back(batch.wants(output.name));
         batch.begin_compute();
-        const std::vector<Output> outputs = network_.run(inputs, wanted);
+        const std::vector<Output> outputs = runner_->run(inputs, wanted);
         batch.end_compute();
         for (std::size_t i = 0; i < outputs.size(); ++i) {
             if (wanted[i]) scatter(batch, config_.outputs[i], outputs[i]);
@@ -168,7 +169,7 @@ private:
     }
 
     const ModelConfig& config_;
-    Network& network_;
+    std::unique_ptr<Runner> runner_;
 };
 
 class PytorchModel final : public backend_kit::Model {
@@ -197,7 +198,7 @@ public:
 
     std::unique_ptr<backend_kit::Instance> make_instance(const backend_kit::InstanceInfo& instance) override {
         instance.refuse_gpu("choose by the parameter DEVICE");
-        return std::make_unique<PytorchInstance>(config(), *network_);
+        return std::make_unique<PytorchInstance>(config(), network_->make_runner());
     }
 
 private:

@@ -155,7 +155,7 @@ std::string list_text(const std::vector<std::string>& names) {
 class PackageNetwork final : public Network {
 public:
     PackageNetwork(const std::string& path, const Settings& settings, std::size_t runners)
-        : settings_(settings), device_(checked_device(path, settings)), loader_(path, "model", false, runners) {
+        : settings_(checked(settings)), device_(checked_device(path, settings)), loader_(path, "model", false, runners) {
         const Metadata metadata = loader_.get_metadata();
         if (metadata.contains("triton_config")) stored_config_ = metadata.at("triton_config");
         AOTIModelContainerRunner& runner = *loader_.get_runner();
@@ -169,7 +169,9 @@ public:
         signature_.text = "the compiled package " + list_text(inputs) + " -> " + list_text(outputs);
     }
 
-    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+    std::unique_ptr<Runner> make_runner() override;
+
+    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) {
         try {
             const RunScope scope(settings_, device_);
             std::vector<at::Tensor> arguments(inputs.size());
@@ -190,6 +192,14 @@ public:
     }
 
 private:
+    static const Settings& checked(const Settings& settings) {
+        if (settings.weight_sharing == false) {
+            throw backend_kit::unsupported(
+                "ENABLE_WEIGHT_SHARING is false, but the instances of a compiled package always share its weights");
+        }
+        return settings;
+    }
+
     static at::Device checked_device(const std::string& path, const Settings& settings) {
         // The compiled code trusts its inputs unless this is set: a wrong type or size would be read beyond its end.
         setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 0);
@@ -243,6 +253,22 @@ private:
     AOTIModelPackageLoader loader_;
     std::atomic<bool> needs_two_rows_{false};
 };
+
+class PackageRunner final : public Runner {
+public:
+    explicit PackageRunner(PackageNetwork& network) : network_(network) {}
+
+    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+        return network_.run(inputs, wanted);
+    }
+
+private:
+    PackageNetwork& network_;
+};
+
+std::unique_ptr<Runner> PackageNetwork::make_runner() {
+    return std::make_unique<PackageRunner>(*this);
+}
 
 }  // namespace
 

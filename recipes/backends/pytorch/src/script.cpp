@@ -2,8 +2,6 @@
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
-#include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -11,6 +9,8 @@
 #include <utility>
 
 #include "backend_kit/error.hpp"
+#include "copies.hpp"
+#include "effects.hpp"
 #include "runtime.hpp"
 #include "values.hpp"
 
@@ -107,30 +107,6 @@ Signature signature_of(const c10::FunctionSchema& schema) {
     return signature;
 }
 
-bool writes(const torch::jit::Block& block) {
-    for (const torch::jit::Node* node : block.nodes()) {
-        if (node->maybeSchema() != nullptr && node->schema().is_mutable()) return true;
-        for (const torch::jit::Block* inner : node->blocks()) {
-            if (writes(*inner)) return true;
-        }
-    }
-    return false;
-}
-
-// Which arguments forward() may write to, so that they must not be the bytes of a request. The tensors inside a list
-// or dictionary are not followed: they count as written when anything is.
-std::vector<bool> written_arguments(const torch::jit::Method& forward, const Signature& signature) {
-    const auto graph = forward.graph()->copy();
-    torch::jit::Inline(*graph);
-    if (!writes(*graph->block())) return std::vector<bool>(signature.arguments.size(), false);
-    const torch::jit::AliasDb aliases(graph);
-    std::vector<bool> written;
-    for (std::size_t i = 0; i < signature.arguments.size(); ++i) {
-        written.push_back(is_container(signature.arguments[i].form) || aliases.hasWriters(graph->inputs()[i + 1]));
-    }
-    return written;
-}
-
 void set_eval(const Module& module) {
     for (Module each : module.modules()) {
         if (each.hasattr("training")) each.setattr("training", false);
@@ -166,11 +142,10 @@ public:
         if (!device_.is_cpu()) module_.to(device_);
         forward_ = &forward->function();
         signature_ = signature_of(forward_->getSchema());
-        written_ = written_arguments(*forward, signature_);
+        effects_ = effects_of(module_, *forward, signature_);
         for (const auto& argument : forward_->getSchema().arguments()) {
             defaults_.push_back(argument.default_value().value_or(IValue()));
         }
-        defaults_[0] = module_._ivalue();
     }
 
     void bind(std::span<const Port> inputs, std::span<const Port> outputs, bool batched) override {
@@ -192,11 +167,13 @@ public:
         }
     }
 
-    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+    std::unique_ptr<Runner> make_runner() override;
+
+    std::vector<Output> run(const IValue& self, std::span<const Input> inputs, const std::vector<bool>& wanted) const {
         try {
             const RunScope scope(settings_, device_);
             std::vector<Value> values;
-            flatten(call(stack_of(inputs)), {}, values);
+            flatten(call(stack_of(self, inputs)), {}, values);
             std::vector<Output> outputs(picks_.size());
             for (std::size_t i = 0; i < picks_.size(); ++i) {
                 if (wanted[i]) outputs[i] = output_of(picked(picks_, i, values).content, picks_[i].name);
@@ -216,8 +193,9 @@ public:
             Stack stack{module_._ivalue()};
             stored->function().run(stack);
             const IValue calls = stack.back();
+            const IValue self = own_module();
             for (const IValue& arguments : calls.toListRef()) {
-                examples.push_back(example(arguments.toTupleRef().elements()));
+                examples.push_back(example(self, arguments.toTupleRef().elements()));
             }
             return examples;
         } catch (...) {
@@ -226,6 +204,13 @@ public:
     }
 
 private:
+    // The module for one instance. What no run writes to is shared, so that the module as it was loaded never changes.
+    IValue own_module() const {
+        const IValue loaded = module_._ivalue();
+        if (settings_.weight_sharing == false) return copy_of(loaded, {});
+        return effects_.keeps_state ? copy_of(loaded, effects_.read_only) : loaded;
+    }
+
     IValue call(Stack stack) const {
         if (settings_.optimized_execution) {
             forward_->run(stack);
@@ -237,7 +222,7 @@ private:
     }
 
     at::Tensor tensor(const Input& input, std::size_t argument) const {
-        return tensor_of(input, device_, written_[argument]);
+        return tensor_of(input, device_, effects_.owned[argument]);
     }
 
     IValue single(const Input& input, std::size_t argument) const {
@@ -277,8 +262,9 @@ private:
     }
 
     // The arguments of forward() in their order, the module itself first.
-    Stack stack_of(std::span<const Input> inputs) const {
+    Stack stack_of(const IValue& self, std::span<const Input> inputs) const {
         Stack stack = defaults_;
+        stack[0] = self;
         for (const std::size_t input : singles_) {
             const std::size_t argument = places_[input].argument;
             if (inputs[input].present) stack[argument + 1] = single(inputs[input], argument);
@@ -305,9 +291,10 @@ private:
         }
     }
 
-    Example example(const std::vector<IValue>& given) const {
+    Example example(const IValue& self, const std::vector<IValue>& given) const {
         Example example;
         Stack stack = defaults_;
+        stack[0] = self;
         for (std::size_t i = 0; i < given.size() && i < signature_.arguments.size(); ++i) {
             stack[i + 1] = given[i];
             add_samples(given[i], signature_.arguments[i], example.inputs);
@@ -326,12 +313,33 @@ private:
     at::Device device_;
     Module module_;
     torch::jit::Function* forward_ = nullptr;
-    std::vector<bool> written_;
-    Stack defaults_;
+    Effects effects_;
+    Stack defaults_;  // of the arguments; the module's place comes first
     std::vector<std::string> names_;
     std::vector<std::size_t> singles_;  // inputs that are a whole argument
     std::vector<Container> containers_;
 };
+
+class ScriptRunner final : public Runner {
+public:
+    ScriptRunner(const ScriptNetwork& network, IValue self) : network_(network), self_(std::move(self)) {}
+
+    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+        return network_.run(self_, inputs, wanted);
+    }
+
+private:
+    const ScriptNetwork& network_;
+    IValue self_;
+};
+
+std::unique_ptr<Runner> ScriptNetwork::make_runner() {
+    try {
+        return std::make_unique<ScriptRunner>(*this, own_module());
+    } catch (...) {
+        rethrow("the module cannot be copied, and its instances cannot share it");
+    }
+}
 
 }  // namespace
 

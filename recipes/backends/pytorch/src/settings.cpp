@@ -6,7 +6,7 @@
 namespace torch_backend {
 namespace {
 
-constexpr std::array<std::string_view, 7> known{
+constexpr std::array<std::string_view, 8> known{
     "DEVICE",
     "INTRA_OP_THREAD_COUNT",
     "INTER_OP_THREAD_COUNT",
@@ -14,6 +14,7 @@ constexpr std::array<std::string_view, 7> known{
     "DISABLE_OPTIMIZED_EXECUTION",
     "ENABLE_TENSOR_EXPR_FUSION",
     "ENABLE_JIT_PROFILING",
+    "ENABLE_WEIGHT_SHARING",
 };
 
 constexpr std::array<std::string_view, 3> devices{"cpu", "mps", "auto"};
@@ -38,6 +39,7 @@ Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit:
     settings.optimized_execution = !parameters.boolean("DISABLE_OPTIMIZED_EXECUTION").value_or(false);
     settings.tensor_expr_fusion = parameters.boolean("ENABLE_TENSOR_EXPR_FUSION");
     settings.jit_profiling = parameters.boolean("ENABLE_JIT_PROFILING");
+    settings.weight_sharing = parameters.boolean("ENABLE_WEIGHT_SHARING");
     parameters.warn_of_unknown(known);
     return settings;
 }

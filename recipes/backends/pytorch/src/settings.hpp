@@ -18,6 +18,7 @@ struct Settings {
     bool optimized_execution = true;
     std::optional<bool> tensor_expr_fusion;
     std::optional<bool> jit_profiling;
+    std::optional<bool> weight_sharing;
 };
 
 // Reads the parameters of a model over the settings of the backend and warns of names that it does not know.
