@@ -180,9 +180,14 @@ def test_truth_values_are_taken_in_every_form(service: Service, key: str, text: 
     serve(service, f"truth_{key}_{text}", {key: text})
 
 
-def test_an_unknown_name_is_a_warning_that_names_it(service: Service) -> None:
-    serve(service, "unknown_name", {"intra_op_threads": "2"})
-    found = lines(service, "unknown_name", "intra_op_threads")
+def test_an_unknown_name_is_a_load_error_with_the_nearest(service: Service) -> None:
+    refusal = refused(service, "unknown_name", parameters({"intra_op_threads_count": "2"}))
+    assert "the parameter intra_op_threads_count has no effect; did you mean intra_op_thread_count?" in refusal
+
+
+def test_an_unknown_name_is_a_warning_when_not_strict(service: Service) -> None:
+    serve(service, "not_strict", {"intra_op_threads": "2", "STRICT_PARAMETERS": "false"})
+    found = lines(service, "not_strict", "intra_op_threads has")
     assert [line[0] for line in found] == ["W"]
 
 

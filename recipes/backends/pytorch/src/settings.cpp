@@ -40,7 +40,7 @@ Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit:
     settings.tensor_expr_fusion = parameters.boolean("ENABLE_TENSOR_EXPR_FUSION");
     settings.jit_profiling = parameters.boolean("ENABLE_JIT_PROFILING");
     settings.weight_sharing = parameters.boolean("ENABLE_WEIGHT_SHARING");
-    parameters.warn_of_unknown(known);
+    parameters.check_names(known);
     return settings;
 }
 

@@ -323,7 +323,15 @@ def test_an_exported_program_is_refused_with_what_to_do(service: Service) -> Non
     assert "aoti_compile_and_package" in service.refusal("exported")
 
 
-def test_an_unknown_parameter_is_a_warning_that_names_it(service: Service) -> None:
-    serve(service, "unknown_name", extra=parameters({"INTRA_OP_THREADS": "2"}))
-    assert doubled(service.client(), "unknown_name")
-    assert any(line.startswith("W") for line in service.log().splitlines() if "INTRA_OP_THREADS" in line)
+def test_an_unknown_parameter_is_a_load_error_with_the_nearest(service: Service) -> None:
+    text = config(*PORTS, batch=8, extra=parameters({"INTRA_OP_THREADS_COUNT": "2"}))
+    service.repository.add("unknown_name", {"1/model.pt": file("Weighted", 2.0)}, text)
+    assert "INTRA_OP_THREADS_COUNT has no effect; did you mean INTRA_OP_THREAD_COUNT?" in service.refusal(
+        "unknown_name"
+    )
+
+
+def test_an_unknown_parameter_is_a_warning_when_not_strict(service: Service) -> None:
+    serve(service, "not_strict", extra=parameters({"INTRA_OP_THREADS": "2", "STRICT_PARAMETERS": "false"}))
+    assert doubled(service.client(), "not_strict")
+    assert any(line.startswith("W") for line in service.log().splitlines() if "INTRA_OP_THREADS has" in line)

@@ -93,6 +93,9 @@ struct BackendConfig {
     std::int64_t default_max_batch_size() const;
 };
 
+// The name that a misspelt one is closest to; empty when none is close.
+std::string nearest(std::string_view name, std::span<const std::string_view> names);
+
 // Typed access to the parameters of a model; where the model has none of a name, the setting of the backend with the
 // name in lower case counts. Each error is of the form
 //   parameter INTRA_OP_THREAD_COUNT of model m: 'abc' is not a whole number of 0 or more
@@ -110,9 +113,10 @@ public:
     // One of the choices, in any case of letters; the result is written as in `choices`.
     std::optional<std::string> choice(std::string_view name, std::span<const std::string_view> choices) const;
 
-    // Logs a warning for each of the model's parameters that is none of `known`, and lists these; one that ends in `*`
-    // stands for all names that start so.
-    void warn_of_unknown(std::span<const std::string_view> known) const;
+    // Throws Error (invalid argument) for a parameter of the model that is none of `known`, with the nearest of them or
+    // their list; one that ends in `*` stands for all names that start so. Where STRICT_PARAMETERS is false there is a
+    // warning for each instead. STRICT_PARAMETERS itself is known to every backend.
+    void check_names(std::span<const std::string_view> known) const;
 
     // An error about the value of a parameter in the form above; `complaint` follows "'value' ".
     [[noreturn]] void refuse(std::string_view name, const std::string& complaint) const;
@@ -123,6 +127,7 @@ private:
         std::string value;
     };
     std::optional<Found> find(std::string_view name) const;
+    std::string unknown(std::string_view name, std::span<const std::string_view> known) const;
 
     std::string model_name_;
     std::string backend_name_;
