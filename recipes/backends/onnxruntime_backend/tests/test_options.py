@@ -377,6 +377,15 @@ def test_a_missing_operator_library_is_a_load_error_naming_it(service: Service, 
     assert "cannot open shared object file" in refusal
 
 
+def test_an_operator_library_by_a_path_that_leaves_the_model_is_refused(service: Service, operators: Path) -> None:
+    service.repository.add("operators_other", {"libtwice.so": operators})
+    refusal = refused(
+        service, "operators_outside", 'model_operations { op_library_filename: "../operators_other/libtwice.so" }'
+    )
+    assert "op_library_filename" in refusal
+    assert "outside the model's folder" in refusal
+
+
 def test_a_library_without_operators_is_a_load_error(service: Service, tmp_path: Path) -> None:
     path = tmp_path / "libempty.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=b"int nothing;\n", check=True)

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "backend_kit/files.hpp"
 #include "complete.hpp"
 #include "network.hpp"
 #include "settings.hpp"
@@ -36,9 +37,7 @@ std::string tail_of(const std::string& path) {
 std::string model_file(const backend_kit::ModelInfo& info) {
     const std::string& name = info.config.default_model_filename;
     if (!name.empty() && name != "model.pt") {
-        const std::string path = info.folder + "/" + name;
-        if (exists(path)) return path;
-        throw backend_kit::not_found("no model file " + path + " (default_model_filename)");
+        return backend_kit::named_file(info.folder, name, "default_model_filename");
     }
     for (const char* each : {"/model.pt", "/model.pt2"}) {
         if (exists(info.folder + each)) return info.folder + each;
@@ -55,6 +54,13 @@ bool is_package(const std::string& path) {
         throw backend_kit::unsupported(path +
                                        " is an exported program that was not compiled; make a package of it with "
                                        "torch._inductor.aoti_compile_and_package");
+    }
+    // torch.save writes the same archive, without code.
+    if (members.find("/data.pkl") != std::string::npos) {
+        throw backend_kit::unsupported(
+            path + " was written by torch.save (a pickle), which needs Python to be read; save the module with "
+                   "torch.jit.script(module).save(...) or torch.jit.trace(...), or compile it with "
+                   "torch._inductor.aoti_compile_and_package");
     }
     return path.ends_with(".pt2");
 }

@@ -98,7 +98,9 @@ def test_a_truncated_model_file_is_a_load_error(service: Service, share: float) 
 def test_a_pickled_module_is_refused_with_what_to_do(service: Service) -> None:
     folder = service.repository.add("pickled", {}, config(*PORTS, batch=8))
     torch.save(fresh("Weighted", 2.0), folder / "1/model.pt")
-    assert "TorchScript" in service.refusal("pickled")
+    refusal = service.refusal("pickled")
+    for words in ("torch.save", "torch.jit.script", "aoti_compile_and_package"):
+        assert words in refusal
 
 
 GROUPS = {
@@ -335,3 +337,22 @@ def test_an_unknown_parameter_is_a_warning_when_not_strict(service: Service) -> 
     serve(service, "not_strict", extra=parameters({"INTRA_OP_THREADS": "2", "STRICT_PARAMETERS": "false"}))
     assert doubled(service.client(), "not_strict")
     assert any(line.startswith("W") for line in service.log().splitlines() if "INTRA_OP_THREADS has" in line)
+
+
+@pytest.mark.parametrize(
+    "path", ["../../outside_other/1/model.pt", "link.pt", "absolute", "../../outside_none/1/model.pt"]
+)
+def test_a_file_outside_the_models_folder_is_a_load_error(service: Service, path: str) -> None:
+    other = service.repository.add("outside_other", {"1/model.pt": file("Weighted", 5.0)}, config(*PORTS, batch=8))
+    named = str(other / "1/model.pt") if path == "absolute" else path
+    folder = service.repository.add("outside", {}, config(*PORTS, batch=8, extra=f'default_model_filename: "{named}"'))
+    (folder / "1/link.pt").symlink_to("../../outside_other/1/model.pt")
+    assert "outside the model's folder" in service.refusal("outside")
+
+
+def test_a_link_inside_the_models_folder_is_followed(service: Service) -> None:
+    text = config(*PORTS, batch=8, extra='default_model_filename: "link.pt"')
+    folder = service.repository.add("linked", {"weights.pt": file("Weighted", 5.0)}, text)
+    (folder / "1/link.pt").symlink_to("../weights.pt")
+    service.load("linked")
+    assert doubled(service.client(), "linked", weight=5.0)
