@@ -155,7 +155,9 @@ std::string list_text(const std::vector<std::string>& names) {
 class PackageNetwork final : public Network {
 public:
     PackageNetwork(const std::string& path, const Settings& settings, std::size_t runners)
-        : settings_(checked(settings)), device_(checked_device(path, settings)), loader_(path, "model", false, runners) {
+        : settings_(checked(settings)),
+          device_(checked_device(path, settings)),
+          loader_(path, "model", false, runners) {
         const Metadata metadata = loader_.get_metadata();
         if (metadata.contains("triton_config")) stored_config_ = metadata.at("triton_config");
         AOTIModelContainerRunner& runner = *loader_.get_runner();
@@ -196,6 +198,10 @@ private:
         if (settings.weight_sharing == false) {
             throw backend_kit::unsupported(
                 "ENABLE_WEIGHT_SHARING is false, but the instances of a compiled package always share its weights");
+        }
+        if (settings.method != "forward") {
+            throw backend_kit::unsupported("MODULE_METHOD_NAME is " + settings.method +
+                                           ", but a compiled package has one method: the one that was exported");
         }
         return settings;
     }

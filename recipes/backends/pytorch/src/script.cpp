@@ -92,7 +92,7 @@ bool add_leaves(const c10::Type& type, const std::string& name, std::vector<Leaf
     return true;
 }
 
-Signature signature_of(const c10::FunctionSchema& schema) {
+Signature signature_of(const c10::FunctionSchema& schema, const std::string& method) {
     Signature signature;
     for (std::size_t i = 1; i < schema.arguments().size(); ++i) {
         const auto& argument = schema.arguments()[i];
@@ -101,10 +101,25 @@ Signature signature_of(const c10::FunctionSchema& schema) {
             {argument.name(), form_of(*argument.type()), none || argument.default_value().has_value()});
         signature.text += (i == 1 ? "" : ", ") + argument.name() + ": " + argument.type()->annotation_str();
     }
-    signature.text = "forward(" + signature.text + ") -> " + schema.returns().at(0).type()->annotation_str();
+    signature.text = method + "(" + signature.text + ") -> " + schema.returns().at(0).type()->annotation_str();
     std::vector<Leaf> leaves;
     if (add_leaves(*schema.returns()[0].type(), {}, leaves)) signature.leaves = std::move(leaves);
     return signature;
+}
+
+torch::jit::Method method_of(const Module& module, const std::string& name) {
+    if (const auto found = module.find_method(name)) return *found;
+    std::vector<std::string> names;
+    for (const auto& method : module.get_methods()) {
+        if (!method.name().starts_with("__")) names.push_back(method.name());
+    }
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::string meant = backend_kit::nearest(name, views);
+    std::string text = "the TorchScript module has no method " + name + "() (MODULE_METHOD_NAME); ";
+    if (!meant.empty()) throw invalid_argument(text + "did you mean " + meant + "?");
+    text += names.empty() ? "it has none" : "it has ";
+    for (const std::string& each : names) text += (&each == names.data() ? "" : ", ") + each;
+    throw invalid_argument(text);
 }
 
 void set_eval(const Module& module) {
@@ -136,14 +151,13 @@ public:
         torch::jit::ExtraFilesMap extra{{"triton_config", ""}};
         module_ = torch::jit::load(path, at::Device(at::kCPU), extra);
         if (!extra["triton_config"].empty()) stored_config_ = extra["triton_config"];
-        const auto forward = module_.find_method("forward");
-        if (!forward) throw invalid_argument("the TorchScript module has no forward()");
+        const auto method = method_of(module_, settings.method);
         set_eval(module_);
         if (!device_.is_cpu()) module_.to(device_);
-        forward_ = &forward->function();
-        signature_ = signature_of(forward_->getSchema());
-        effects_ = effects_of(module_, *forward, signature_);
-        for (const auto& argument : forward_->getSchema().arguments()) {
+        method_ = &method.function();
+        signature_ = signature_of(method_->getSchema(), settings.method);
+        effects_ = effects_of(module_, method, signature_);
+        for (const auto& argument : method_->getSchema().arguments()) {
             defaults_.push_back(argument.default_value().value_or(IValue()));
         }
     }
@@ -185,7 +199,9 @@ public:
     }
 
     std::vector<Example> examples() override {
-        const auto stored = module_.find_method("get_all_bundled_inputs");
+        // torch.utils.bundled_inputs names them so.
+        const std::string end = settings_.method == "forward" ? "" : "_for_" + settings_.method;
+        const auto stored = module_.find_method("get_all_bundled_inputs" + end);
         if (!stored) return {};
         try {
             const RunScope scope(settings_, device_);
@@ -213,10 +229,10 @@ private:
 
     IValue call(Stack stack) const {
         if (settings_.optimized_execution) {
-            forward_->run(stack);
+            method_->run(stack);
         } else {
             const torch::jit::GraphOptimizerEnabledGuard plain(false);
-            forward_->run(stack);
+            method_->run(stack);
         }
         return std::move(stack.back());
     }
@@ -261,7 +277,7 @@ private:
         return from.is_dictionary ? IValue(std::move(dictionary)) : IValue(std::move(list));
     }
 
-    // The arguments of forward() in their order, the module itself first.
+    // The arguments of the method in their order, the module itself first.
     Stack stack_of(const IValue& self, std::span<const Input> inputs) const {
         Stack stack = defaults_;
         stack[0] = self;
@@ -312,7 +328,7 @@ private:
     Settings settings_;
     at::Device device_;
     Module module_;
-    torch::jit::Function* forward_ = nullptr;
+    torch::jit::Function* method_ = nullptr;
     Effects effects_;
     Stack defaults_;  // of the arguments; the module's place comes first
     std::vector<std::string> names_;

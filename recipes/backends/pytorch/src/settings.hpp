@@ -18,11 +18,14 @@ struct Settings {
     bool optimized_execution = true;
     std::optional<bool> tensor_expr_fusion;
     std::optional<bool> jit_profiling;
+    std::optional<bool> jit_executor;
     std::optional<bool> weight_sharing;
+    bool cache_cleaning = false;
+    std::string method = "forward";  // of a TorchScript module
 };
 
-// Reads the parameters of a model over the settings of the backend and warns of names that it does not know.
-// Throws backend_kit::Error (invalid argument) for a value that a parameter cannot have.
+// Reads the parameters of a model over the settings of the backend. Throws backend_kit::Error for a value that a
+// parameter cannot have, for what only upstream's backend can do, and for a name that it does not know.
 Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit::BackendConfig& backend,
                        const std::string& backend_name);
 

@@ -43,7 +43,7 @@ struct Argument {
 // One value that forward() gives, after tuples, lists and dictionaries are taken apart.
 struct Leaf {
     std::string name;              // field or key; empty when it has none
-    std::optional<DataType> type;  // known for scalars and List[str]
+    std::optional<DataType> type;  // nothing: a tensor
 };
 
 struct Signature {

@@ -211,6 +211,20 @@ def test_a_package_for_the_cpu_is_not_served_as_mps(service: Service, packages: 
     assert "cpu" in refusal
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"MODULE_METHOD_NAME": "encode"}, "one method"), ({"ENABLE_WEIGHT_SHARING": "false"}, "always share")],
+)
+def test_what_a_package_cannot_do_is_a_load_error(
+    service: Service, packages: Callable[[str], Path], settings: dict[str, str], words: str
+) -> None:
+    text = config([Port("x", "FP32", [8])], [Port("y", "FP32", [4])], batch=8, extra=parameters(settings))
+    service.repository.add("compiled_settings", {"1/model.pt2": packages("mlp")}, text)
+    refusal = service.refusal("compiled_settings")
+    assert words in refusal
+    assert next(iter(settings)) in refusal
+
+
 @pytest.mark.parametrize("share", [0.1, 0.9])
 def test_a_truncated_package_is_a_load_error(service: Service, packages: Callable[[str], Path], share: float) -> None:
     content = packages("mlp").read_bytes()
