@@ -13,6 +13,7 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "archive.hpp"
 #include "backend_kit/config.hpp"
 #include "backend_kit/error.hpp"
 #include "backend_kit/json.hpp"
@@ -209,6 +210,7 @@ private:
     static at::Device checked_device(const std::string& path, const Settings& settings) {
         // The compiled code trusts its inputs unless this is set: a wrong type or size would be read beyond its end.
         setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 0);
+        check_archive(path);
         const Metadata metadata = AOTIModelPackageLoader::load_metadata_from_package(path, "model");
         check_platform(metadata);
         return device_of(metadata, settings);
