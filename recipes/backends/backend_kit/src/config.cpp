@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <numeric>
+#include <utility>
 
 #include "backend_kit/error.hpp"
 #include "backend_kit/log.hpp"
@@ -191,6 +193,23 @@ bool has_scheduler(const Json& document) {
     });
 }
 
+constexpr std::string_view strict_parameters = "STRICT_PARAMETERS";
+
+// How many letters differ, are missing or are too many; upper and lower case are the same.
+std::size_t edits(std::string_view left, std::string_view right) {
+    std::vector<std::size_t> row(right.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i + 1);
+        for (std::size_t j = 0; j < right.size(); ++j) {
+            const std::size_t changed = diagonal + (lower(left[i]) == lower(right[j]) ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+        }
+    }
+    return row.back();
+}
+
 bool matches(std::string_view name, std::string_view pattern) noexcept {
     return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
 }
@@ -316,6 +335,22 @@ std::int64_t BackendConfig::default_max_batch_size() const {
     return result;
 }
 
+std::string nearest(std::string_view name, std::span<const std::string_view> names) {
+    constexpr std::size_t longest = 200;  // the effort grows with the product of the lengths
+    std::string_view found;
+    std::size_t least = std::min(name.size(), longest) / 3 + 1;
+    for (const std::string_view each : names) {
+        if (name.size() > longest || each.size() > longest) {
+            continue;
+        }
+        if (const std::size_t distance = edits(name, each); distance < least) {
+            found = each;
+            least = distance;
+        }
+    }
+    return std::string(found);
+}
+
 Parameters::Parameters(const ModelConfig& model, const BackendConfig& backend, std::string backend_name)
     : model_name_(model.name),
       backend_name_(std::move(backend_name)),
@@ -389,16 +424,31 @@ std::optional<std::string> Parameters::choice(std::string_view name, std::span<c
     refuse(name, "is not one of " + listed);
 }
 
-void Parameters::warn_of_unknown(std::span<const std::string_view> known) const {
-    std::string listed;
-    for (const std::string_view name : known) {
-        listed += (listed.empty() ? "" : ", ") + std::string(name);
+std::string Parameters::unknown(std::string_view name, std::span<const std::string_view> known) const {
+    const std::string text = "model " + model_name_ + ": the parameter " + std::string(name) + " has no effect; ";
+    if (const std::string meant = nearest(name, known); !meant.empty()) {
+        return text + "did you mean " + meant + "?";
     }
+    std::string listed;
+    for (const std::string_view each : known) {
+        listed += (listed.empty() ? "" : ", ") + std::string(each);
+    }
+    return text + "this backend knows " + listed;
+}
+
+void Parameters::check_names(std::span<const std::string_view> known) const {
+    const bool strict = boolean(strict_parameters).value_or(true);
     for (const auto& [name, value] : parameters_) {
-        if (std::ranges::none_of(known, [&](std::string_view pattern) { return matches(name, pattern); })) {
-            log_warning("model " + model_name_ + ": the parameter " + name + " has no effect; this backend knows " +
-                        listed);
+        const bool fits =
+            std::ranges::any_of(known, [&](std::string_view pattern) { return matches(name, pattern); });
+        if (fits || name == strict_parameters) {
+            continue;
         }
+        const std::string complaint = unknown(name, known);
+        if (strict) {
+            throw invalid_argument(complaint + " (STRICT_PARAMETERS: false makes this a warning)");
+        }
+        log_warning(complaint);
     }
 }
 

@@ -18,16 +18,43 @@ TEST(messages_have_level_and_file) {
     CHECK_EQUAL(fake::server.calls, 3);
 }
 
-TEST(parameters_without_effect_cause_a_warning) {
+TEST(unknown_parameters_are_refused_with_the_nearest_name) {
+    const World world;
+    const std::array<std::string_view, 3> known{"DEVICE", "THREAD_COUNT", "session.*"};
+    const auto refusal = [&](const std::string& parameters) {
+        const ModelConfig config = ModelConfig::parse(R"({"name":"m","parameters":)" + parameters + "}");
+        try {
+            Parameters(config, {{{"unknown", "1"}}}, "testing").check_names(known);
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    const std::string end = " (STRICT_PARAMETERS: false makes this a warning)";
+    const std::string begin = "model m: the parameter ";
+    CHECK_EQUAL(refusal(R"({"DEVICE":{},"session.any":{},"STRICT_PARAMETERS":{"string_value":"true"}})"), "");
+    CHECK_EQUAL(refusal(R"({"THREADS_COUNT":{}})"),
+                begin + "THREADS_COUNT has no effect; did you mean THREAD_COUNT?" + end);
+    CHECK_EQUAL(refusal(R"({"device":{}})"), begin + "device has no effect; did you mean DEVICE?" + end);
+    CHECK_EQUAL(refusal(R"({"other":{}})"),
+                begin + "other has no effect; this backend knows DEVICE, THREAD_COUNT, session.*" + end);
+    CHECK(refusal("{\"" + std::string(100000, 'D') + "\":{}}").ends_with(end));
+    CHECK_EQUAL(refusal(R"({"STRICT_PARAMETERS":{"string_value":"perhaps"}})"),
+                "parameter STRICT_PARAMETERS of model m: 'perhaps' is neither true nor false");
+    CHECK(fake::server.log.empty());
+}
+
+TEST(unknown_parameters_are_warned_of_when_not_strict) {
     const World world;
     const ModelConfig config = ModelConfig::parse(
         R"({"name":"m","parameters":{"DEVICE":{},"device":{},"session.any":{},"session":{},"other":{}}})");
     const std::array<std::string_view, 2> known{"DEVICE", "session.*"};
-    Parameters(config, {{{"unknown", "1"}}}, "testing").warn_of_unknown(known);
-    const auto warning = [](const std::string& name) {
-        return "W config.cpp:n model m: the parameter " + name + " has no effect; this backend knows DEVICE, session.*";
-    };
-    CHECK(fake::server.log == (std::vector<std::string>{warning("device"), warning("other"), warning("session")}));
+    Parameters(config, {{{"strict_parameters", "no"}}}, "testing").check_names(known);
+    const std::string begin = "W config.cpp:n model m: the parameter ";
+    CHECK(fake::server.log ==
+          (std::vector<std::string>{begin + "device has no effect; did you mean DEVICE?",
+                                    begin + "other has no effect; this backend knows DEVICE, session.*",
+                                    begin + "session has no effect; did you mean session.*?"}));
 }
 
 TEST(a_failing_log_is_ignored) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "backend_kit/files.hpp"
 #include "complete.hpp"
 #include "instance.hpp"
 #include "session.hpp"
@@ -27,7 +28,13 @@ std::string model_file(const ModelInfo& info) {
     const std::string& name = info.config.default_model_filename;
     const fs::path path = fs::path(info.folder) / (name.empty() ? default_file : name);
     std::error_code ignored;
-    const fs::path file = fs::is_directory(path, ignored) ? path / default_file : path;
+    const bool is_folder = fs::is_directory(path, ignored);
+    const fs::path file = is_folder ? path / default_file : path;
+    // The server fills in the name that nobody gave.
+    if (!name.empty() && name != default_file) {
+        const std::string named = is_folder ? name + "/" + default_file : name;
+        backend_kit::named_file(info.folder, named, "default_model_filename");
+    }
     if (!fs::is_regular_file(file, ignored)) throw backend_kit::not_found("no model file " + file.string());
     return file.string();
 }
@@ -36,7 +43,9 @@ std::string model_file(const ModelInfo& info) {
 std::string library_file(const std::string& name, const fs::path& version_folder) {
     std::error_code ignored;
     for (const fs::path& folder : {version_folder.parent_path(), version_folder}) {
-        if (fs::is_regular_file(folder / name, ignored)) return (folder / name).string();
+        if (fs::path(name).is_absolute() || !fs::is_regular_file(folder / name, ignored)) continue;
+        const fs::path path = (folder / name).lexically_relative(version_folder);
+        return backend_kit::named_file(version_folder.string(), path.string(), "op_library_filename");
     }
     return name;
 }

@@ -78,7 +78,7 @@ Settings read_settings(const ModelConfig& model, const backend_kit::BackendInfo&
     // The model's own come last: ONNX Runtime uses the last value of a name.
     add_session_entries(backend.config.settings, settings);
     add_session_entries(model.parameters, settings);
-    parameters.warn_of_unknown(known);
+    parameters.check_names(known);
     return settings;
 }
 

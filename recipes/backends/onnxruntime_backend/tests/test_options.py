@@ -180,9 +180,14 @@ def test_truth_values_are_accepted_in_every_form(service: Service, key: str, tex
     serve(service, f"truth_{key}_{text}", {key: text})
 
 
-def test_an_unknown_name_is_a_warning_that_names_it(service: Service) -> None:
-    serve(service, "unknown_name", {"intra_op_threads": "2"})
-    found = lines(service, "unknown_name", "intra_op_threads")
+def test_an_unknown_name_is_a_load_error_with_the_nearest(service: Service) -> None:
+    refusal = refused(service, "unknown_name", parameters({"intra_op_threads_count": "2"}))
+    assert "the parameter intra_op_threads_count has no effect; did you mean intra_op_thread_count?" in refusal
+
+
+def test_an_unknown_name_is_a_warning_when_not_strict(service: Service) -> None:
+    serve(service, "not_strict", {"intra_op_threads": "2", "STRICT_PARAMETERS": "false"})
+    found = lines(service, "not_strict", "intra_op_threads has")
     assert [line[0] for line in found] == ["W"]
 
 
@@ -370,6 +375,15 @@ def test_a_missing_operator_library_is_a_load_error_naming_it(service: Service, 
     refusal = refused(service, model, f'model_operations {{ op_library_filename: "{name}" }}')
     assert f"operator library {name} of model {model}" in refusal
     assert "cannot open shared object file" in refusal
+
+
+def test_an_operator_library_by_a_path_that_leaves_the_model_is_refused(service: Service, operators: Path) -> None:
+    service.repository.add("operators_other", {"libtwice.so": operators})
+    refusal = refused(
+        service, "operators_outside", 'model_operations { op_library_filename: "../operators_other/libtwice.so" }'
+    )
+    assert "op_library_filename" in refusal
+    assert "outside the model's folder" in refusal
 
 
 def test_a_library_without_operators_is_a_load_error(service: Service, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "backend_kit/files.hpp"
 #include "complete.hpp"
 #include "network.hpp"
 #include "settings.hpp"
@@ -36,9 +37,7 @@ std::string tail_of(const std::string& path) {
 std::string model_file(const backend_kit::ModelInfo& info) {
     const std::string& name = info.config.default_model_filename;
     if (!name.empty() && name != "model.pt") {
-        const std::string path = info.folder + "/" + name;
-        if (exists(path)) return path;
-        throw backend_kit::not_found("no model file " + path + " (default_model_filename)");
+        return backend_kit::named_file(info.folder, name, "default_model_filename");
     }
     for (const char* each : {"/model.pt", "/model.pt2"}) {
         if (exists(info.folder + each)) return info.folder + each;
@@ -55,6 +54,13 @@ bool is_package(const std::string& path) {
         throw backend_kit::unsupported(path +
                                        " is an exported program that was not compiled; make a package of it with "
                                        "torch._inductor.aoti_compile_and_package");
+    }
+    // torch.save writes the same archive, without code.
+    if (members.find("/data.pkl") != std::string::npos) {
+        throw backend_kit::unsupported(
+            path + " was written by torch.save (a pickle), which needs Python to be read; save the module with "
+                   "torch.jit.script(module).save(...) or torch.jit.trace(...), or compile it with "
+                   "torch._inductor.aoti_compile_and_package");
     }
     return path.ends_with(".pt2");
 }
@@ -123,7 +129,8 @@ std::vector<std::int64_t> text_shape(const TensorConfig& port, std::int64_t coun
 
 class PytorchInstance final : public backend_kit::Instance {
 public:
-    PytorchInstance(const ModelConfig& config, Network& network) : config_(config), network_(network) {}
+    PytorchInstance(const ModelConfig& config, std::unique_ptr<Runner> runner)
+        : config_(config), runner_(std::move(runner)) {}
 
     void run(Batch& batch) override {
         std::vector<backend_kit::Tensor> tensors(config_.all_inputs.size());
@@ -136,7 +143,7 @@ public:
         std::vector<bool> wanted;
         for (const TensorConfig& output : config_.all_outputs) wanted.push_back(batch.wants(output.name));
         batch.begin_compute();
-        const std::vector<Output> outputs = network_.run(inputs, wanted);
+        const std::vector<Output> outputs = runner_->run(inputs, wanted);
         batch.end_compute();
         for (std::size_t i = 0; i < outputs.size(); ++i) {
             if (wanted[i]) scatter(batch, config_.all_outputs[i], outputs[i]);
@@ -168,7 +175,7 @@ private:
     }
 
     const ModelConfig& config_;
-    Network& network_;
+    std::unique_ptr<Runner> runner_;
 };
 
 class PytorchModel final : public backend_kit::Model {
@@ -197,7 +204,7 @@ public:
 
     std::unique_ptr<backend_kit::Instance> make_instance(const backend_kit::InstanceInfo& instance) override {
         instance.refuse_gpu("choose by the parameter DEVICE");
-        return std::make_unique<PytorchInstance>(config(), *network_);
+        return std::make_unique<PytorchInstance>(config(), network_->make_runner());
     }
 
 private:

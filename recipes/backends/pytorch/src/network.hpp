@@ -45,6 +45,20 @@ struct Example {
     std::vector<Sample> outputs;
 };
 
+// Runs a model for one instance, which has a state of its own.
+class Runner {
+public:
+    Runner() = default;
+    Runner(const Runner&) = delete;
+    Runner& operator=(const Runner&) = delete;
+    virtual ~Runner() = default;
+
+    // Runs the model on the inputs in the order of bind() and gives the outputs in that order; those not wanted stay
+    // empty. The outputs may be views of the state: they hold until the next run. Throws backend_kit::Error with what
+    // the model or LibTorch says.
+    virtual std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) = 0;
+};
+
 class Network {
 public:
     Network() = default;
@@ -67,10 +81,9 @@ public:
         batched_ = batched;
     }
 
-    // Runs the model on the inputs in the order of bind() and returns the outputs in that order; unwanted ones stay
-    // empty. May be called from several threads at once. Throws backend_kit::Error with the model's or LibTorch's
-    // message.
-    virtual std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) = 0;
+    // Makes what one instance of the model runs; after bind(). It must not outlive the network. May be called from
+    // several threads at once.
+    virtual std::unique_ptr<Runner> make_runner() = 0;
 
 protected:
     Signature signature_;

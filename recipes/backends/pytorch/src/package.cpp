@@ -13,6 +13,7 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "archive.hpp"
 #include "backend_kit/config.hpp"
 #include "backend_kit/error.hpp"
 #include "backend_kit/json.hpp"
@@ -155,7 +156,9 @@ std::string list_text(const std::vector<std::string>& names) {
 class PackageNetwork final : public Network {
 public:
     PackageNetwork(const std::string& path, const Settings& settings, std::size_t runners)
-        : settings_(settings), device_(checked_device(path, settings)), loader_(path, "model", false, runners) {
+        : settings_(checked(settings)),
+          device_(checked_device(path, settings)),
+          loader_(path, "model", false, runners) {
         const Metadata metadata = loader_.get_metadata();
         if (metadata.contains("triton_config")) stored_config_ = metadata.at("triton_config");
         AOTIModelContainerRunner& runner = *loader_.get_runner();
@@ -169,7 +172,9 @@ public:
         signature_.text = "the compiled package " + list_text(inputs) + " -> " + list_text(outputs);
     }
 
-    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+    std::unique_ptr<Runner> make_runner() override;
+
+    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) {
         try {
             const RunScope scope(settings_, device_);
             std::vector<at::Tensor> arguments(inputs.size());
@@ -190,10 +195,23 @@ public:
     }
 
 private:
+    static const Settings& checked(const Settings& settings) {
+        if (settings.weight_sharing == false) {
+            throw backend_kit::unsupported(
+                "ENABLE_WEIGHT_SHARING is false, but the instances of a compiled package always share its weights");
+        }
+        if (settings.method != "forward") {
+            throw backend_kit::unsupported("MODULE_METHOD_NAME is " + settings.method +
+                                           ", but a compiled package has one method: the one that was exported");
+        }
+        return settings;
+    }
+
     static at::Device checked_device(const std::string& path, const Settings& settings) {
         // Unless this is set, the compiled code trusts its inputs: it would read beyond the end of one of a wrong type
         // or size.
         setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 0);
+        check_archive(path);
         const Metadata metadata = AOTIModelPackageLoader::load_metadata_from_package(path, "model");
         check_platform(metadata);
         return device_of(metadata, settings);
@@ -244,6 +262,22 @@ private:
     AOTIModelPackageLoader loader_;
     std::atomic<bool> needs_two_rows_{false};
 };
+
+class PackageRunner final : public Runner {
+public:
+    explicit PackageRunner(PackageNetwork& network) : network_(network) {}
+
+    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+        return network_.run(inputs, wanted);
+    }
+
+private:
+    PackageNetwork& network_;
+};
+
+std::unique_ptr<Runner> PackageNetwork::make_runner() {
+    return std::make_unique<PackageRunner>(*this);
+}
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "runtime.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/detail/MPSHooksInterface.h>
 #include <torch/csrc/jit/passes/tensorexpr_fuser.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/mps.h>
@@ -58,8 +59,19 @@ std::unique_lock<std::mutex> lock_metal(at::Device device) {
 }  // namespace
 
 RunScope::RunScope(const Settings& settings, at::Device device)
-    : inference_(settings.inference_mode), metal_(lock_metal(device)) {
+    : cleans_cache_(settings.cache_cleaning && device.is_mps()),
+      inference_(settings.inference_mode),
+      metal_(lock_metal(device)) {
     if (settings.intra_op_threads) set_intra_op_threads(*settings.intra_op_threads);
+}
+
+RunScope::~RunScope() {
+    if (!cleans_cache_) return;
+    try {
+        at::detail::getMPSHooks().emptyCache();
+    } catch (const std::exception& error) {
+        backend_kit::log_warning(std::string("the cache of the Metal device cannot be emptied: ") + error.what());
+    }
 }
 
 bool mps_available() {
@@ -77,6 +89,7 @@ at::Device resolve(Device device) {
 void set_process_wide(const Settings& settings) {
     static std::atomic<int> fusion{-1};
     static std::atomic<int> profiling{-1};
+    static std::atomic<int> executor{-1};
     if (settings.inter_op_threads) set_inter_op_threads(*settings.inter_op_threads);
     if (settings.tensor_expr_fusion) {
         warn_of_change(fusion, *settings.tensor_expr_fusion, "ENABLE_TENSOR_EXPR_FUSION");
@@ -85,6 +98,10 @@ void set_process_wide(const Settings& settings) {
     if (settings.jit_profiling) {
         warn_of_change(profiling, *settings.jit_profiling, "ENABLE_JIT_PROFILING");
         torch::jit::getProfilingMode() = *settings.jit_profiling;
+    }
+    if (settings.jit_executor) {
+        warn_of_change(executor, *settings.jit_executor, "ENABLE_JIT_EXECUTOR");
+        torch::jit::getExecutorMode() = *settings.jit_executor;
     }
 }
 

@@ -12,12 +12,17 @@
 
 namespace torch_backend {
 
-// For one run: no gradients, the thread count of the model, and exclusive use of the Metal device.
+// For one run: no gradients, the thread count of the model, and exclusive use of the Metal device, whose memory is
+// returned at the end if the model asks for that.
 class RunScope {
 public:
     RunScope(const Settings& settings, at::Device device);
+    RunScope(const RunScope&) = delete;
+    RunScope& operator=(const RunScope&) = delete;
+    ~RunScope();
 
 private:
+    bool cleans_cache_;
     c10::InferenceMode inference_;  // if off, it switches gradients on
     c10::NoGradGuard no_grad_;
     std::unique_lock<std::mutex> metal_;

@@ -2,8 +2,6 @@
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
-#include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -11,6 +9,8 @@
 #include <utility>
 
 #include "backend_kit/error.hpp"
+#include "copies.hpp"
+#include "effects.hpp"
 #include "runtime.hpp"
 #include "values.hpp"
 
@@ -92,7 +92,7 @@ bool add_leaves(const c10::Type& type, const std::string& name, std::vector<Leaf
     return true;
 }
 
-Signature signature_of(const c10::FunctionSchema& schema) {
+Signature signature_of(const c10::FunctionSchema& schema, const std::string& method) {
     Signature signature;
     for (std::size_t i = 1; i < schema.arguments().size(); ++i) {
         const auto& argument = schema.arguments()[i];
@@ -101,34 +101,25 @@ Signature signature_of(const c10::FunctionSchema& schema) {
             {argument.name(), form_of(*argument.type()), none || argument.default_value().has_value()});
         signature.text += (i == 1 ? "" : ", ") + argument.name() + ": " + argument.type()->annotation_str();
     }
-    signature.text = "forward(" + signature.text + ") -> " + schema.returns().at(0).type()->annotation_str();
+    signature.text = method + "(" + signature.text + ") -> " + schema.returns().at(0).type()->annotation_str();
     std::vector<Leaf> leaves;
     if (add_leaves(*schema.returns()[0].type(), {}, leaves)) signature.leaves = std::move(leaves);
     return signature;
 }
 
-bool writes(const torch::jit::Block& block) {
-    for (const torch::jit::Node* node : block.nodes()) {
-        if (node->maybeSchema() != nullptr && node->schema().is_mutable()) return true;
-        for (const torch::jit::Block* inner : node->blocks()) {
-            if (writes(*inner)) return true;
-        }
+torch::jit::Method method_of(const Module& module, const std::string& name) {
+    if (const auto found = module.find_method(name)) return *found;
+    std::vector<std::string> names;
+    for (const auto& method : module.get_methods()) {
+        if (!method.name().starts_with("__")) names.push_back(method.name());
     }
-    return false;
-}
-
-// The arguments that forward() may write to, which must not be the bytes of a request. The tensors inside a list or
-// dictionary are not tracked: they count as written if anything is.
-std::vector<bool> written_arguments(const torch::jit::Method& forward, const Signature& signature) {
-    const auto graph = forward.graph()->copy();
-    torch::jit::Inline(*graph);
-    if (!writes(*graph->block())) return std::vector<bool>(signature.arguments.size(), false);
-    const torch::jit::AliasDb aliases(graph);
-    std::vector<bool> written;
-    for (std::size_t i = 0; i < signature.arguments.size(); ++i) {
-        written.push_back(is_container(signature.arguments[i].form) || aliases.hasWriters(graph->inputs()[i + 1]));
-    }
-    return written;
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::string meant = backend_kit::nearest(name, views);
+    std::string text = "the TorchScript module has no method " + name + "() (MODULE_METHOD_NAME); ";
+    if (!meant.empty()) throw invalid_argument(text + "did you mean " + meant + "?");
+    text += names.empty() ? "it has none" : "it has ";
+    for (const std::string& each : names) text += (&each == names.data() ? "" : ", ") + each;
+    throw invalid_argument(text);
 }
 
 void set_eval(const Module& module) {
@@ -160,17 +151,15 @@ public:
         torch::jit::ExtraFilesMap extra{{"triton_config", ""}};
         module_ = torch::jit::load(path, at::Device(at::kCPU), extra);
         if (!extra["triton_config"].empty()) stored_config_ = extra["triton_config"];
-        const auto forward = module_.find_method("forward");
-        if (!forward) throw invalid_argument("the TorchScript module has no forward()");
+        const auto method = method_of(module_, settings.method);
         set_eval(module_);
         if (!device_.is_cpu()) module_.to(device_);
-        forward_ = &forward->function();
-        signature_ = signature_of(forward_->getSchema());
-        written_ = written_arguments(*forward, signature_);
-        for (const auto& argument : forward_->getSchema().arguments()) {
+        method_ = &method.function();
+        signature_ = signature_of(method_->getSchema(), settings.method);
+        effects_ = effects_of(module_, method, signature_);
+        for (const auto& argument : method_->getSchema().arguments()) {
             defaults_.push_back(argument.default_value().value_or(IValue()));
         }
-        defaults_[0] = module_._ivalue();
     }
 
     void bind(std::span<const Port> inputs, std::span<const Port> outputs, bool batched) override {
@@ -192,11 +181,13 @@ public:
         }
     }
 
-    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+    std::unique_ptr<Runner> make_runner() override;
+
+    std::vector<Output> run(const IValue& self, std::span<const Input> inputs, const std::vector<bool>& wanted) const {
         try {
             const RunScope scope(settings_, device_);
             std::vector<Value> values;
-            flatten(call(stack_of(inputs)), {}, values);
+            flatten(call(stack_of(self, inputs)), {}, values);
             std::vector<Output> outputs(picks_.size());
             for (std::size_t i = 0; i < picks_.size(); ++i) {
                 if (wanted[i]) outputs[i] = output_of(picked(picks_, i, values).content, picks_[i].name);
@@ -208,7 +199,9 @@ public:
     }
 
     std::vector<Example> examples() override {
-        const auto stored = module_.find_method("get_all_bundled_inputs");
+        // torch.utils.bundled_inputs names them so.
+        const std::string end = settings_.method == "forward" ? "" : "_for_" + settings_.method;
+        const auto stored = module_.find_method("get_all_bundled_inputs" + end);
         if (!stored) return {};
         try {
             const RunScope scope(settings_, device_);
@@ -216,8 +209,9 @@ public:
             Stack stack{module_._ivalue()};
             stored->function().run(stack);
             const IValue calls = stack.back();
+            const IValue self = own_module();
             for (const IValue& arguments : calls.toListRef()) {
-                examples.push_back(example(arguments.toTupleRef().elements()));
+                examples.push_back(example(self, arguments.toTupleRef().elements()));
             }
             return examples;
         } catch (...) {
@@ -226,18 +220,25 @@ public:
     }
 
 private:
+    // The module for one instance. What no run writes to is shared, so that the module as it was loaded never changes.
+    IValue own_module() const {
+        const IValue loaded = module_._ivalue();
+        if (settings_.weight_sharing == false) return copy_of(loaded, {});
+        return effects_.keeps_state ? copy_of(loaded, effects_.read_only) : loaded;
+    }
+
     IValue call(Stack stack) const {
         if (settings_.optimized_execution) {
-            forward_->run(stack);
+            method_->run(stack);
         } else {
             const torch::jit::GraphOptimizerEnabledGuard plain(false);
-            forward_->run(stack);
+            method_->run(stack);
         }
         return std::move(stack.back());
     }
 
     at::Tensor tensor(const Input& input, std::size_t argument) const {
-        return tensor_of(input, device_, written_[argument]);
+        return tensor_of(input, device_, effects_.owned[argument]);
     }
 
     IValue single(const Input& input, std::size_t argument) const {
@@ -276,9 +277,10 @@ private:
         return from.is_dictionary ? IValue(std::move(dictionary)) : IValue(std::move(list));
     }
 
-    // The arguments of forward() in their order, the module itself first.
-    Stack stack_of(std::span<const Input> inputs) const {
+    // The arguments of the method in their order, the module itself first.
+    Stack stack_of(const IValue& self, std::span<const Input> inputs) const {
         Stack stack = defaults_;
+        stack[0] = self;
         for (const std::size_t input : singles_) {
             const std::size_t argument = places_[input].argument;
             if (inputs[input].present) stack[argument + 1] = single(inputs[input], argument);
@@ -305,9 +307,10 @@ private:
         }
     }
 
-    Example example(const std::vector<IValue>& given) const {
+    Example example(const IValue& self, const std::vector<IValue>& given) const {
         Example example;
         Stack stack = defaults_;
+        stack[0] = self;
         for (std::size_t i = 0; i < given.size() && i < signature_.arguments.size(); ++i) {
             stack[i + 1] = given[i];
             add_samples(given[i], signature_.arguments[i], example.inputs);
@@ -325,13 +328,34 @@ private:
     Settings settings_;
     at::Device device_;
     Module module_;
-    torch::jit::Function* forward_ = nullptr;
-    std::vector<bool> written_;
-    Stack defaults_;
+    torch::jit::Function* method_ = nullptr;
+    Effects effects_;
+    Stack defaults_;  // of the arguments; the module's place comes first
     std::vector<std::string> names_;
     std::vector<std::size_t> singles_;  // inputs that are one argument each
     std::vector<Container> containers_;
 };
+
+class ScriptRunner final : public Runner {
+public:
+    ScriptRunner(const ScriptNetwork& network, IValue self) : network_(network), self_(std::move(self)) {}
+
+    std::vector<Output> run(std::span<const Input> inputs, const std::vector<bool>& wanted) override {
+        return network_.run(self_, inputs, wanted);
+    }
+
+private:
+    const ScriptNetwork& network_;
+    IValue self_;
+};
+
+std::unique_ptr<Runner> ScriptNetwork::make_runner() {
+    try {
+        return std::make_unique<ScriptRunner>(*this, own_module());
+    } catch (...) {
+        rethrow("the module cannot be copied, and its instances cannot share it");
+    }
+}
 
 }  // namespace
 

@@ -6,24 +6,59 @@
 namespace torch_backend {
 namespace {
 
-constexpr std::array<std::string_view, 7> known{
+constexpr std::array<std::string_view, 16> known{
     "DEVICE",
-    "INTRA_OP_THREAD_COUNT",
-    "INTER_OP_THREAD_COUNT",
-    "INFERENCE_MODE",
+    "DISABLE_CUDNN",
     "DISABLE_OPTIMIZED_EXECUTION",
-    "ENABLE_TENSOR_EXPR_FUSION",
+    "ENABLE_CACHE_CLEANING",
+    "ENABLE_JIT_EXECUTOR",
     "ENABLE_JIT_PROFILING",
+    "ENABLE_NVFUSER",
+    "ENABLE_TENSOR_EXPR_FUSION",
+    "ENABLE_TENSOR_FUSER",
+    "ENABLE_WEIGHT_SHARING",
+    "INFERENCE_MODE",
+    "INTER_OP_THREAD_COUNT",
+    "INTRA_OP_THREAD_COUNT",
+    "MODULE_METHOD_NAME",
+    "TORCH_COMPILE_OPTIONAL_PARAMETERS",
+    "TORCH_ENABLE_NVFUSER",
 };
 
 constexpr std::array<std::string_view, 3> devices{"cpu", "mps", "auto"};
+
+using backend_kit::Parameters;
+
+// Parameters of upstream's backend for what is not here. A value that asks for nothing else than what happens anyway is
+// taken.
+void refuse_others(const Parameters& parameters) {
+    for (const char* name : {"ENABLE_NVFUSER", "TORCH_ENABLE_NVFUSER"}) {
+        if (parameters.boolean(name).value_or(false)) parameters.refuse(name, "cannot be: nvFuser needs a CUDA device");
+    }
+    parameters.boolean("DISABLE_CUDNN");  // there is no cuDNN, so either value is true to the word
+    if (parameters.text("TORCH_COMPILE_OPTIONAL_PARAMETERS")) {
+        parameters.refuse("TORCH_COMPILE_OPTIONAL_PARAMETERS",
+                          "cannot be: torch.compile needs Python; compile the model beforehand with "
+                          "torch._inductor.aoti_compile_and_package");
+    }
+}
+
+// Upstream's name for the same setting.
+std::optional<bool> tensor_expr_fusion(const Parameters& parameters) {
+    const auto ours = parameters.boolean("ENABLE_TENSOR_EXPR_FUSION");
+    const auto theirs = parameters.boolean("ENABLE_TENSOR_FUSER");
+    if (ours && theirs && *ours != *theirs) {
+        parameters.refuse("ENABLE_TENSOR_FUSER", "contradicts ENABLE_TENSOR_EXPR_FUSION, which is the same");
+    }
+    return ours ? ours : theirs;
+}
 
 }  // namespace
 
 Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit::BackendConfig& backend,
                        const std::string& backend_name) {
     constexpr std::int64_t most_threads = 4096;
-    const backend_kit::Parameters parameters(model, backend, backend_name);
+    const Parameters parameters(model, backend, backend_name);
     const auto threads = [&](std::string_view name) -> std::optional<int> {
         const auto count = parameters.integer(name, 1, most_threads);
         return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
@@ -36,9 +71,14 @@ Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit:
     settings.inter_op_threads = threads("INTER_OP_THREAD_COUNT");
     settings.inference_mode = parameters.boolean("INFERENCE_MODE").value_or(true);
     settings.optimized_execution = !parameters.boolean("DISABLE_OPTIMIZED_EXECUTION").value_or(false);
-    settings.tensor_expr_fusion = parameters.boolean("ENABLE_TENSOR_EXPR_FUSION");
+    settings.tensor_expr_fusion = tensor_expr_fusion(parameters);
+    settings.jit_executor = parameters.boolean("ENABLE_JIT_EXECUTOR");
     settings.jit_profiling = parameters.boolean("ENABLE_JIT_PROFILING");
-    parameters.warn_of_unknown(known);
+    settings.weight_sharing = parameters.boolean("ENABLE_WEIGHT_SHARING");
+    settings.cache_cleaning = parameters.boolean("ENABLE_CACHE_CLEANING").value_or(false);
+    settings.method = parameters.text("MODULE_METHOD_NAME").value_or("forward");
+    refuse_others(parameters);
+    parameters.check_names(known);
     return settings;
 }
 

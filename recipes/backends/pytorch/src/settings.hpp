@@ -18,10 +18,14 @@ struct Settings {
     bool optimized_execution = true;
     std::optional<bool> tensor_expr_fusion;
     std::optional<bool> jit_profiling;
+    std::optional<bool> jit_executor;
+    std::optional<bool> weight_sharing;
+    bool cache_cleaning = false;
+    std::string method = "forward";  // of a TorchScript module
 };
 
-// Reads the parameters of a model over the settings of the backend and warns of unknown names.
-// Throws backend_kit::Error (invalid argument) for an invalid value.
+// Reads the parameters of a model over the settings of the backend. Throws backend_kit::Error for an invalid value, for
+// a parameter that only upstream's backend can serve, and for an unknown name.
 Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit::BackendConfig& backend,
                        const std::string& backend_name);
 

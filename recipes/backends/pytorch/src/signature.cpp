@@ -197,10 +197,11 @@ void fix_picks(const Signature& signature, std::vector<Pick>& picks) {
         }
         pick.fixed = true;
         const auto& type = leaves[pick.index].type;
-        if (type && *type != pick.type) {
+        const bool fits = type ? *type == pick.type : pick.type != TRITONSERVER_TYPE_BYTES;
+        if (!fits) {
             throw invalid_argument("output " + quoted(pick.name) + ": the model gives " +
-                                   std::string(datatype_name(*type)) + ", the configuration says " +
-                                   std::string(datatype_name(pick.type)));
+                                   (type ? std::string(datatype_name(*type)) : "a tensor of numbers") +
+                                   ", the configuration says " + std::string(datatype_name(pick.type)));
         }
     }
 }

@@ -42,8 +42,8 @@ struct Argument {
 
 // One value that forward() returns, after tuples, lists and dictionaries are flattened.
 struct Leaf {
-    std::string name;              // field or key; empty if it has none
-    std::optional<DataType> type;  // known for scalars and List[str]
+    std::string name;              // field or key; empty when it has none
+    std::optional<DataType> type;  // nothing: a tensor
 };
 
 struct Signature {

@@ -294,6 +294,29 @@ class GradMode(nn.Module):
         return torch.tensor([float(y.requires_grad), float(torch.is_grad_enabled())])
 
 
+class Methods(nn.Module):
+    """Has more methods than forward(), of which one keeps something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+    @torch.jit.export
+    def encode(self, x: Tensor, bias: Tensor) -> tuple[Tensor, int]:
+        """Take other arguments, and give other results."""
+        return x * 2 - bias, x.numel()
+
+    @torch.jit.export
+    def remember(self, x: Tensor) -> Tensor:
+        """Keep the input, and answer with the one before."""
+        last = self.last
+        self.last = x
+        return last
+
+
 class Slow(nn.Module):
     """Takes its time, so that requests queue behind it."""
 

@@ -98,7 +98,9 @@ def test_a_truncated_model_file_is_a_load_error(service: Service, share: float) 
 def test_a_pickled_module_is_refused_with_what_to_do(service: Service) -> None:
     folder = service.repository.add("pickled", {}, config(*PORTS, batch=8))
     torch.save(fresh("Weighted", 2.0), folder / "1/model.pt")
-    assert "TorchScript" in service.refusal("pickled")
+    refusal = service.refusal("pickled")
+    for words in ("torch.save", "torch.jit.script", "aoti_compile_and_package"):
+        assert words in refusal
 
 
 GROUPS = {
@@ -145,6 +147,15 @@ GOOD = [
     ("ENABLE_TENSOR_EXPR_FUSION", "false"),
     ("ENABLE_JIT_PROFILING", "true"),
     ("ENABLE_JIT_PROFILING", "false"),
+    ("ENABLE_TENSOR_FUSER", "true"),
+    ("ENABLE_TENSOR_FUSER", "false"),
+    ("ENABLE_JIT_EXECUTOR", "false"),
+    ("ENABLE_JIT_EXECUTOR", "true"),
+    ("ENABLE_CACHE_CLEANING", "true"),
+    ("ENABLE_CACHE_CLEANING", "false"),
+    ("DISABLE_CUDNN", "true"),
+    ("DISABLE_CUDNN", "false"),
+    ("ENABLE_NVFUSER", "false"),
 ]
 
 
@@ -169,6 +180,12 @@ BAD = [
             "DISABLE_OPTIMIZED_EXECUTION",
             "ENABLE_TENSOR_EXPR_FUSION",
             "ENABLE_JIT_PROFILING",
+            "ENABLE_JIT_EXECUTOR",
+            "ENABLE_TENSOR_FUSER",
+            "ENABLE_CACHE_CLEANING",
+            "ENABLE_WEIGHT_SHARING",
+            "DISABLE_CUDNN",
+            "STRICT_PARAMETERS",
         )
         for text in ("maybe", "2", "")
     ],
@@ -323,7 +340,96 @@ def test_an_exported_program_is_refused_with_what_to_do(service: Service) -> Non
     assert "aoti_compile_and_package" in service.refusal("exported")
 
 
-def test_an_unknown_parameter_is_a_warning_that_names_it(service: Service) -> None:
-    serve(service, "unknown_name", extra=parameters({"INTRA_OP_THREADS": "2"}))
-    assert doubled(service.client(), "unknown_name")
-    assert any(line.startswith("W") for line in service.log().splitlines() if "INTRA_OP_THREADS" in line)
+def test_an_unknown_parameter_is_a_load_error_with_the_nearest(service: Service) -> None:
+    text = config(*PORTS, batch=8, extra=parameters({"INTRA_OP_THREADS_COUNT": "2"}))
+    service.repository.add("unknown_name", {"1/model.pt": file("Weighted", 2.0)}, text)
+    assert "INTRA_OP_THREADS_COUNT has no effect; did you mean INTRA_OP_THREAD_COUNT?" in service.refusal(
+        "unknown_name"
+    )
+
+
+def test_an_unknown_parameter_is_a_warning_when_not_strict(service: Service) -> None:
+    serve(service, "not_strict", extra=parameters({"INTRA_OP_THREADS": "2", "STRICT_PARAMETERS": "false"}))
+    assert doubled(service.client(), "not_strict")
+    assert any(line.startswith("W") for line in service.log().splitlines() if "INTRA_OP_THREADS has" in line)
+
+
+REFUSED = [
+    ({"ENABLE_NVFUSER": "true"}, "CUDA"),
+    ({"TORCH_COMPILE_OPTIONAL_PARAMETERS": "{}"}, "aoti_compile_and_package"),
+    ({"ENABLE_TENSOR_FUSER": "true", "ENABLE_TENSOR_EXPR_FUSION": "false"}, "contradicts ENABLE_TENSOR_EXPR_FUSION"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(REFUSED)))
+def test_what_only_upstream_can_do_is_refused_with_the_reason(service: Service, case: int) -> None:
+    given, reason = REFUSED[case]
+    name = f"upstream_{case}"
+    text = config(*PORTS, batch=8, extra=parameters(given))
+    service.repository.add(name, {"1/model.pt": file("Weighted", 2.0)}, text)
+    refusal = service.refusal(name)
+    assert reason in refusal
+    assert next(iter(given)) in refusal
+
+
+def test_another_method_than_forward_is_served(service: Service, client: Client) -> None:
+    name = f"method_{client.protocol}"
+    inputs = [Port("bias", "FP32", [4]), Port("x", "FP32", [4])]
+    outputs = [Port("OUTPUT__0", "FP32", [4]), Port("OUTPUT__1", "INT64", [1])]
+    text = config(inputs, outputs, extra=parameters({"MODULE_METHOD_NAME": "encode"}))
+    service.repository.add(name, {"1/model.pt": file("Methods")}, text)
+    service.load(name)
+    x, bias = torch.arange(4.0), torch.full([4], 7.0)
+    answer = ask(client, name, {"x": x, "bias": bias})
+    assert same(answer["OUTPUT__0"], x * 2 - bias)
+    assert same(answer["OUTPUT__1"], torch.tensor([4]))
+
+
+def test_a_method_that_keeps_its_input_has_a_copy_of_it(service: Service) -> None:
+    text = config(
+        [Port("x", "FP32", [4])], [Port("y", "FP32", [4])], extra=parameters({"MODULE_METHOD_NAME": "remember"})
+    )
+    service.repository.add("method_remember", {"1/model.pt": file("Methods")}, text)
+    service.load("method_remember")
+    before = torch.zeros(4)
+    for number in range(1, 10):
+        x = torch.full([4], float(number))
+        assert same(ask(service.client(), "method_remember", {"x": x})["y"], before)
+        before = x
+
+
+def test_a_missing_method_is_a_load_error_with_the_nearest(service: Service) -> None:
+    text = config([Port("x", "FP32", [4])], [Port("y", "FP32", [4])], extra=parameters({"MODULE_METHOD_NAME": "encod"}))
+    service.repository.add("method_missing", {"1/model.pt": file("Methods")}, text)
+    assert "no method encod() (MODULE_METHOD_NAME); did you mean encode?" in service.refusal("method_missing")
+
+
+@pytest.mark.parametrize(
+    "path", ["../../outside_other/1/model.pt", "link.pt", "absolute", "../../outside_none/1/model.pt"]
+)
+def test_a_file_outside_the_models_folder_is_a_load_error(service: Service, path: str) -> None:
+    other = service.repository.add("outside_other", {"1/model.pt": file("Weighted", 5.0)}, config(*PORTS, batch=8))
+    named = str(other / "1/model.pt") if path == "absolute" else path
+    folder = service.repository.add("outside", {}, config(*PORTS, batch=8, extra=f'default_model_filename: "{named}"'))
+    (folder / "1/link.pt").symlink_to("../../outside_other/1/model.pt")
+    assert "outside the model's folder" in service.refusal("outside")
+
+
+def test_a_link_inside_the_models_folder_is_followed(service: Service) -> None:
+    text = config(*PORTS, batch=8, extra='default_model_filename: "link.pt"')
+    folder = service.repository.add("linked", {"weights.pt": file("Weighted", 5.0)}, text)
+    (folder / "1/link.pt").symlink_to("../weights.pt")
+    service.load("linked")
+    assert doubled(service.client(), "linked", weight=5.0)
+
+
+@pytest.mark.parametrize(("datatype", "words"), [("BYTES", "a tensor of numbers"), ("FP32", "BYTES")])
+def test_an_output_of_a_wrong_kind_is_a_load_error(service: Service, datatype: str, words: str) -> None:
+    outputs = [Port("OUTPUT__0", "BYTES", [-1]), Port("OUTPUT__1", "FP32", [-1])]
+    place = 1 if datatype == "BYTES" else 0
+    outputs[place] = outputs[place]._replace(datatype=datatype)
+    name = f"wrong_kind_{datatype.lower()}"
+    service.repository.add(name, {"1/model.pt": file("Describe")}, config([Port("x", "FP32", [-1])], outputs))
+    refusal = service.refusal(name)
+    assert f"OUTPUT__{place}" in refusal
+    assert words in refusal

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import random
+import struct
+import sys
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +215,93 @@ def test_a_package_for_the_cpu_is_not_served_as_mps(service: Service, packages: 
     refusal = service.refusal("compiled_mps")
     assert "mps" in refusal
     assert "cpu" in refusal
+
+
+def damage(content: bytes, kind: str) -> bytes:
+    """Return a package that is damaged in one place."""
+    members = zipfile.ZipFile(io.BytesIO(content))
+    data = bytearray(content)
+    library = next(each for each in members.infolist() if each.filename.endswith(".so"))
+    begin = content.index(b"\x7fELF" if sys.platform == "linux" else b"\xcf\xfa\xed\xfe", library.header_offset)
+    if kind == "a byte of code":
+        data[begin + library.file_size // 2] ^= 0x10
+        return bytes(data)
+    if kind == "the list of members":
+        data[members.start_dir + 20 : members.start_dir + 28] = b"\xf0\xff\xff\xff" * 2
+        return bytes(data)
+    # The rest has right checksums: made by somebody, not by chance.
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED if kind == "compressed" else zipfile.ZIP_STORED) as made:
+        for each in members.infolist():
+            item = bytearray(members.read(each))
+            name = each.filename
+            if each.filename == library.filename:
+                if kind == "a segment beyond the end":
+                    item[64 + 32 : 64 + 40] = struct.pack("<Q", 1 << 40)
+                elif kind == "the table of segments":
+                    item[32:40] = struct.pack("<Q", len(item) - 8)
+                elif kind == "cut short":
+                    item = item[: len(item) // 2]
+                elif kind == "no library":
+                    item[:4] = b"none"
+                elif kind == "a name that leaves":
+                    name = "../" * 20 + "tmp/evil.so"
+            made.writestr(name, bytes(item))
+    return result.getvalue()
+
+
+DAMAGES = {
+    "a byte of code": "checksum",
+    "the list of members": "damaged",
+    "a segment beyond the end": "beyond the end",
+    "the table of segments": "beyond the end",
+    "cut short": "beyond the end",
+    "no library": "neither an ELF nor a Mach-O library",
+    "a name that leaves": "leaves the archive",
+    "compressed": "compressed",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_package_is_a_load_error(service: Service, packages: Callable[[str], Path], kind: str) -> None:
+    name = f"compiled_{kind.replace(' ', '_')}"
+    text = config([Port("x", "FP32", [8])], [Port("y", "FP32", [4])], batch=8)
+    service.repository.add(name, {"1/model.pt2": damage(packages("mlp").read_bytes(), kind)}, text)
+    assert DAMAGES[kind] in service.refusal(name)
+    assert service.server.running
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_package_with_random_damage_never_ends_the_server(
+    service: Service, packages: Callable[[str], Path], seed: int
+) -> None:
+    data = bytearray(packages("mlp").read_bytes())
+    chance = random.Random(seed)
+    tail = max(0, len(data) - 4096)
+    for _ in range(4):
+        place = chance.randrange(tail, len(data)) if chance.random() < 0.5 else chance.randrange(len(data))
+        data[place] = chance.choice([0, 0xFF, chance.randrange(256)])
+    text = config([Port("x", "FP32", [8])], [Port("y", "FP32", [4])], batch=8)
+    service.repository.add("compiled_random", {"1/model.pt2": bytes(data)}, text)
+    # What it hits may be padding, and then the package is whole.
+    with suppress(InferenceServerException):
+        service.client().load("compiled_random")
+        service.client().unload("compiled_random")
+    assert service.server.running
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"MODULE_METHOD_NAME": "encode"}, "one method"), ({"ENABLE_WEIGHT_SHARING": "false"}, "always share")],
+)
+def test_what_a_package_cannot_do_is_a_load_error(
+    service: Service, packages: Callable[[str], Path], settings: dict[str, str], words: str
+) -> None:
+    text = config([Port("x", "FP32", [8])], [Port("y", "FP32", [4])], batch=8, extra=parameters(settings))
+    service.repository.add("compiled_settings", {"1/model.pt2": packages("mlp")}, text)
+    refusal = service.refusal("compiled_settings")
+    assert words in refusal
+    assert next(iter(settings)) in refusal
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])

@@ -124,6 +124,9 @@ struct BackendConfig {
     std::int64_t default_max_batch_size() const;
 };
 
+// The name that is nearest to a misspelt one; empty if none is near.
+std::string nearest(std::string_view name, std::span<const std::string_view> names);
+
 // Typed access to the parameters of a model. If the model does not set one, the setting of the backend with the name in
 // lower case counts. Each error has the form
 //   parameter INTRA_OP_THREAD_COUNT of model m: 'abc' is not a whole number of 0 or more
@@ -141,9 +144,10 @@ public:
     // One of the choices, in upper or lower case; the result is written as in `choices`.
     std::optional<std::string> choice(std::string_view name, std::span<const std::string_view> choices) const;
 
-    // Logs a warning for each of the model's parameters that is not in `known`, and lists these; a name that ends in
-    // `*` matches all names with that prefix.
-    void warn_of_unknown(std::span<const std::string_view> known) const;
+    // Throws Error (invalid argument) for a parameter of the model that is not in `known`, with the nearest of them or
+    // their list; a name that ends in `*` matches all names with that prefix. If STRICT_PARAMETERS is false, it logs a
+    // warning for each instead. STRICT_PARAMETERS itself is known to every backend.
+    void check_names(std::span<const std::string_view> known) const;
 
     // An error about the value of a parameter in the form above; `complaint` follows "'value' ".
     [[noreturn]] void refuse(std::string_view name, const std::string& complaint) const;
@@ -154,6 +158,7 @@ private:
         std::string value;
     };
     std::optional<Found> find(std::string_view name) const;
+    std::string unknown(std::string_view name, std::span<const std::string_view> known) const;
 
     std::string model_name_;
     std::string backend_name_;
