@@ -10,9 +10,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Both paths without "." and "..".
+// Both paths without "." and "..". They are compared as text: macOS 11 has no iterators over the parts of a path.
 bool is_inside(const fs::path& path, const fs::path& folder) {
-    return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+    const std::string& start = folder.native();
+    return path == folder || path.native().starts_with(start.ends_with('/') ? start : start + '/');
 }
 
 }  // namespace
