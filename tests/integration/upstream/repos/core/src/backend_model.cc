@@ -515,6 +515,25 @@ TRITONBACKEND_OutputBuffer(
 }
 
 TRITONSERVER_Error*
+TRITONBACKEND_StateNew(
+    TRITONBACKEND_State**, TRITONBACKEND_Request*, const char*, TRITONSERVER_DataType, const int64_t*, uint32_t)
+{
+  return NewError(TRITONSERVER_ERROR_UNSUPPORTED, "sequences have no states here");
+}
+
+TRITONSERVER_Error*
+TRITONBACKEND_StateBuffer(TRITONBACKEND_State*, void**, uint64_t, TRITONSERVER_MemoryType*, int64_t*)
+{
+  return NewError(TRITONSERVER_ERROR_UNSUPPORTED, "sequences have no states here");
+}
+
+TRITONSERVER_Error*
+TRITONBACKEND_StateUpdate(TRITONBACKEND_State*)
+{
+  return NewError(TRITONSERVER_ERROR_UNSUPPORTED, "sequences have no states here");
+}
+
+TRITONSERVER_Error*
 TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t send_flags, TRITONSERVER_Error* error)
 {
   Response* each = Of(response);
