@@ -33,7 +33,7 @@ std::string named_file(std::string_view version_folder, std::string_view name, s
     std::error_code error;
     const fs::path found = fs::canonical(path, error);
     if (error) {
-        throw not_found(named + ", but there is no file " + path.string());
+        throw not_found(named + ", but " + path.string() + " does not exist");
     }
     // The folder of the version, or of the model, may be a link itself.
     const bool inside = std::ranges::any_of(std::initializer_list<fs::path>{version, version.parent_path()},

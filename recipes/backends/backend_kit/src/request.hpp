@@ -88,8 +88,8 @@ public:
     // each output that was added has to be added again, in the same size. A state may have another size.
     void restart() noexcept;
 
-    // Hands the states over and sends the response, or sends the error. A requested output or a state that was not added
-    // since the last start is an error too.
+    // Hands the states over and sends the response, or sends the error. A requested output or a state that was not
+    // added since the last start is an error too.
     void send(const ModelConfig& config) noexcept;
     // Reports statistics and gives the request back. Call it after send().
     void release(TRITONBACKEND_ModelInstance* instance, const Times& times) noexcept;

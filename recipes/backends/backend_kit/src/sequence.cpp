@@ -216,8 +216,8 @@ void check_sequence_batching(const ModelConfig& config) {
     for (const SequenceState& state : config.sequence_batching->states) {
         check_state(config, state);
         if (!state.initial_shape && !told && state.input.datatype != TRITONSERVER_TYPE_BYTES) {
-            log_warning(state_text(state, config) + " has no initial_state, and the model is not told where a sequence starts: a "
-                        "first request finds any bytes there");
+            log_warning(state_text(state, config) + " has no initial_state, and the model is not told where a sequence "
+                        "starts: a first request finds any bytes there");
         }
     }
 }

@@ -11,7 +11,7 @@ SequenceBatching read_sequence_batching(const JsonView& view, bool batching);
 // Fills all_inputs and all_outputs.
 void list_all_tensors(ModelConfig& config);
 
-// Refuses what batches cannot serve, or what the server would get wrong. Throws Error (unsupported or invalid argument).
+// Refuses what batches cannot serve or the server would get wrong. Throws Error (unsupported or invalid argument).
 void check_sequence_batching(const ModelConfig& config);
 
 // Refuses a completed configuration with sequences and no outputs: its requests could not be told from those that fill

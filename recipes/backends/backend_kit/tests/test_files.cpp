@@ -66,5 +66,5 @@ TEST(files_outside_the_folder_of_the_model_are_refused) {
 TEST(files_that_are_not_there_are_not_found) {
     const Folder folder;
     CHECK_EQUAL(answer(folder.version, "none.pt"),
-                "2 the_field is 'none.pt', but there is no file " + folder.version + "/none.pt");
+                "2 the_field is 'none.pt', but " + folder.version + "/none.pt does not exist");
 }
