@@ -88,7 +88,9 @@ void the_nearer_folder_counts_and_then_the_name_as_asked_for() {
 
 void a_library_loads_under_either_name() {
     const std::string folder = make_folder();
-    write_file(folder + "/libtriton_probe.dylib", content(MACBUILD_COMPAT_PLUGIN));
+    const std::string program = compat::executable_path();
+    const std::string plugin = program.substr(0, program.rfind('/')) + "/libcompat_plugin.so";
+    write_file(folder + "/libtriton_probe.dylib", content(plugin));
     std::string error = "old";
     void* library = compat::open_library(folder + "/libtriton_probe.so", error);
     CHECK(library != nullptr);
