@@ -99,18 +99,23 @@ def pack(
         stream.write(_headers(top, TreeEntry("", "folder", 0o755), epoch))
         for entry in entries:
             stream.write(_headers(f"{top}/{entry.path}", entry, epoch))
-            if entry.size >= LARGE:
-                sha256 = _sha256(tree, entry, (records or {}).get(entry.path))
-                counts = _large(tree, entry, sha256, stream, cache)
-            else:
-                counts = _contents(tree, entry, stream)
-            for count in counts:
+            for count in _written(tree, entry, (records or {}).get(entry.path), stream, cache):
                 done += count
                 progress(done, total)
-            stream.write(bytes(-entry.size % _BLOCK))
         stream.write(bytes(2 * _BLOCK))
         stream.write(bytes(-stream.size % _RECORD))
     return stream.segments
+
+
+def _written(
+    tree: Path, entry: TreeEntry, record: FileRecord | None, stream: GzipWriter, cache: BlockCache | None
+) -> Iterator[int]:
+    """Put a file's bytes into the stream, filled up to whole blocks; yield the length of each part."""
+    if entry.size >= LARGE:
+        yield from _large(tree, entry, _sha256(tree, entry, record), stream, cache)
+    else:
+        yield from _contents(tree, entry, stream)
+    stream.write(bytes(-entry.size % _BLOCK))
 
 
 def _sha256(tree: Path, entry: TreeEntry, record: FileRecord | None) -> str:

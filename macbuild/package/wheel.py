@@ -94,7 +94,7 @@ def build_wheel(
     jobs: int,
     requires: Sequence[str] = (),
 ) -> Path:
-    """Make a wheel that holds the files of a stage and the metadata of a project, and verify it.
+    """Make the wheel `output / wheel_name(...)` from the files of a stage and a project's metadata, and verify it.
 
     Parameters
     ----------
@@ -116,13 +116,7 @@ def build_wheel(
     jobs
         Threads that compress.
     requires
-        Requirements that the wheel has, instead of those that the project states for the same packages; for instance
-        `torch==2.13.0`, the version that the stage was linked with.
-
-    Returns
-    -------
-    Path
-        The wheel, `output / wheel_name(name, version, target)`.
+        Requirements that replace the project's for the same packages, such as `torch==2.13.0`.
 
     Raises
     ------
@@ -147,10 +141,7 @@ def build_wheel(
     metadata["METADATA"] = _metadata(metadata["METADATA"], name, version, wanted, project)
     metadata["WHEEL"] = _wheel_file(file)
     metadata[f"sboms/{canonicalize_name(name).replace('-', '_')}.cdx.json"] = sbom.encode()
-    members += [ZipMember(f"{info}/{path}", data) for path, data in metadata.items()]
-    members.sort(key=lambda member: (member.name.startswith(f"{info}/"), member.name.encode()))
-    members.append(_record_file(f"{info}/RECORD", members))
-    write_zip(output / file, members, epoch=epoch, jobs=jobs)
+    write_zip(output / file, _in_order(members, info, metadata), epoch=epoch, jobs=jobs)
     verify_wheel(output / file, records)
     return output / file
 
@@ -266,6 +257,13 @@ def _required(line: str, project: Path) -> str | None:
     """Return the package that a line of METADATA requires, or None."""
     key, _, value = line.partition(": ")
     return canonicalize_name(_requirement(value, project).name) if key == "Requires-Dist" else None
+
+
+def _in_order(members: Iterable[ZipMember], info: str, metadata: Mapping[str, bytes]) -> list[ZipMember]:
+    """Return all members of a wheel with its RECORD: metadata last, as the format recommends."""
+    found = [*members, *(ZipMember(f"{info}/{path}", data) for path, data in metadata.items())]
+    found.sort(key=lambda member: (member.name.startswith(f"{info}/"), member.name.encode()))
+    return [*found, _record_file(f"{info}/RECORD", found)]
 
 
 def _requirement(text: str, project: Path) -> Requirement:

@@ -99,3 +99,12 @@ def test_docstring_has_no_phrase_of_the_table(path: Path) -> None:
     found = [(line, phrase) for line, text in docstrings(path) for phrase in phrases(QUOTED.sub("", text))]
     found += [(line, text.split("\n")[0]) for line, text in docstrings(path) if OPENING.match(text)]
     assert found == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_modules_and_functions_are_short(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= 500
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lengths = {node.name: (node.end_lineno or 0) - node.lineno + 1 for node in functions}
+    assert {name: length for name, length in lengths.items() if length > 60} == {}

@@ -86,28 +86,10 @@ def fetch(
         A program that fetches (pip, npm, git, apt-get) is missing, or the file cannot be written.
     """
     job = _FetchJob(
-        source,
-        pin,
-        destination,
-        work=work,
-        shared=shared or work,
-        progress=progress,
-        limit=limit,
-        patience=patience,
+        source, pin, destination, work=work, shared=shared or work, progress=progress, limit=limit, patience=patience
     )
-    folders = [Path(mirror) for mirror in mirrors if not _is_remote(mirror)]
-    addresses = [] if offline else [mirror for mirror in mirrors if _is_remote(mirror)]
-    came = job.from_mirrors(folders, addresses)
-    if came is not None:
-        return came
-    if offline and not isinstance(source, FileSource):
-        hint = "run once without --offline, or name a folder that has it as a mirror"
-        raise job.with_mirrors(UnreachableError("offline, and no mirror has it", where=source.describe(), hint=hint))
-    try:
-        with os_errors(source.describe()):
-            return job.from_source(base)
-    except FetchError as error:
-        raise job.with_mirrors(error) from error
+    came = job.from_mirrors(mirrors, offline=offline)
+    return came or job.from_source(base, offline=offline)
 
 
 def _is_remote(mirror: str) -> bool:
@@ -139,33 +121,43 @@ class _FetchJob:
         self._patience = patience
         self._failures: list[MacbuildError] = []
 
-    def from_mirrors(self, folders: Sequence[Path], addresses: Sequence[str]) -> Pin | None:
-        """Return what a mirror provided, or None; the reasons are kept for `with_mirrors`."""
+    def from_mirrors(self, mirrors: Sequence[str], *, offline: bool) -> Pin | None:
+        """Return what a mirror provided, or None; the reasons are kept for errors of `from_source`."""
         pin = self._pin
         if pin is None:
             return None
-        for path in (path for folder in folders for path in (folder / pin.sha256 / pin.file, folder / pin.file)):
+        names = (f"{pin.sha256}/{pin.file}", pin.file)
+        for path in (Path(mirror) / name for mirror in mirrors if not _is_remote(mirror) for name in names):
             try:
                 with os_errors(path):
                     if path.is_file():
                         return self._copied(path)
             except (FetchError, FileError) as error:
                 self._keep(error)
-        urls = [f"{base.rstrip('/')}/{path}" for base in addresses for path in (f"{pin.sha256}/{pin.file}", pin.file)]
+        remote = [] if offline else [mirror.rstrip("/") for mirror in mirrors if _is_remote(mirror)]
         try:
-            return self._downloaded(urls) if urls else None
+            return self._downloaded([f"{mirror}/{name}" for mirror in remote for name in names]) if remote else None
         except FetchError as error:
             self._keep(error)
             return None
 
-    def with_mirrors(self, error: FetchError) -> FetchError:
-        """Return the error, preceded by the mirrors' errors."""
-        if not self._failures:
-            return error
-        said = "; ".join(map(str, self._failures))
-        return type(error)(f"{error.message} (mirrors: {said})", where=error.where, hint=error.hint)
+    def from_source(self, base: Path, *, offline: bool) -> Pin:
+        """Fetch from where the recipe says; an error has the mirrors' errors before it."""
+        where = self._source.describe()
+        try:
+            if offline and not isinstance(self._source, FileSource):
+                hint = "run once without --offline, or name a folder that has it as a mirror"
+                raise UnreachableError("offline, and no mirror has it", where=where, hint=hint)
+            with os_errors(where):
+                return self._from_source(base)
+        except FetchError as error:
+            if not self._failures:
+                raise
+            said = "; ".join(map(str, self._failures))
+            text = f"{error.message} (mirrors: {said})"
+            raise type(error)(text, where=error.where, hint=error.hint) from error
 
-    def from_source(self, base: Path) -> Pin:
+    def _from_source(self, base: Path) -> Pin:
         source = self._source
         if isinstance(source, UrlSource):
             came = self._downloaded(source.urls)
