@@ -83,6 +83,7 @@ def _show(session: Session, name: str, *, json: Json = False) -> None:
 
 def _lint(session: Session) -> None:
     """Check every recipe, and that each release has a pinned source."""
+    from macbuild.recipe.cycles import cycles
     from macbuild.recipe.lint import repetitions
     from macbuild.recipe.load import load_recipe, recipe_paths
     from macbuild.recipe.lock import drift, load_lock
@@ -98,7 +99,8 @@ def _lint(session: Session) -> None:
     lines = [str(error) + (f" ({error.hint})" if error.hint else "") for error in errors]
     if not errors:
         lines += [line for path in recipe_paths(folder) for line in repetitions(path, recipes)]
-        lines += drift(recipes, load_lock(session.project.lock_path))
+        lines += cycles(recipes)
+        lines += drift(session.project.recipes, load_lock(session.project.lock_path))
     for line in lines:
         typer.echo(line)
     if lines:

@@ -29,7 +29,7 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
     project
         Where the recipes are.
     old
-        Pins that are kept where a source did not change, unless `update` is set.
+        Pins that are kept where a source did not change, unless `update` is set. Local files are pinned as they are.
     emit
         Receives progress.
     update
@@ -48,7 +48,7 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
             known = old.pin(ref)
             if known is not None and not known.fits(candidate.fetch):
                 known = None
-            if known is not None and not update:
+            if known is not None and not update and not isinstance(candidate.fetch, FileSource):
                 pinned.append(known)
                 continue
             try:

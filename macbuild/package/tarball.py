@@ -55,16 +55,13 @@ def pack(
 ) -> list[GzipSegment]:
     """Write everything below a folder into a tar.gz, which appears whole or not at all.
 
-    Entries are sorted by the bytes of their path, belong to user and group 0 without names, have mode 0755 (folders
-    and executable files) or 0644, and one time. Links stay links, hard links become separate files; extended
-    attributes, quarantine among them, are not carried. The bytes depend neither on `jobs` nor on `cache`.
+    Entries are sorted by the bytes of their path and belong to user and group 0; modes are 0755 or 0644. Links stay
+    links, hard links become files, extended attributes are left out. `jobs` and `cache` do not change the bytes.
 
     Parameters
     ----------
-    tree
-        The folder; its own name does not matter.
-    output
-        The file to write.
+    tree, output
+        The folder, whose own name does not matter, and the file to write.
     top
         Name of the one folder that everything lies in.
     epoch

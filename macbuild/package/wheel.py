@@ -101,10 +101,8 @@ def build_wheel(
     project
         A folder with a `pyproject.toml` for scikit-build-core, whose `CMakeLists.txt` only installs what is in the
         folder `MACBUILD_STAGE` if that is set. Nothing is written into it.
-    stage
-        The files by their place in site-packages.
-    output
-        The folder that the wheel is written to.
+    stage, output
+        The files by their place in site-packages, and the folder that the wheel is written to.
     name, version
         The name and version that the project must declare.
     target
@@ -125,10 +123,8 @@ def build_wheel(
         differ in case only; or something that an artifact must not hold.
     BuildError
         The project has no pyproject.toml, fails, or makes a wheel other than the expected one.
-    ToolError
-        scikit-build-core is not installed.
-    FileError, NoSpaceError
-        Something cannot be read or written.
+    ToolError, FileError, NoSpaceError
+        scikit-build-core is not installed, or something cannot be read or written.
     """
     file = wheel_name(name, version, target)
     wanted = [_requirement(text, project) for text in requires]

@@ -12,11 +12,12 @@ __all__ = ["PlanBuilder"]
 
 
 class PlanBuilder:
-    """Collects steps; a step that is added twice is kept once."""
+    """Collects steps; a step that is added twice is kept once. `remarks` says what a person may not expect of them."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.steps: dict[str, Step] = {}
+        self.remarks: list[str] = []
 
     def add(self, identity: str, kind: Kind, spec: Spec, facts: dict[str, str], needs: Sequence[Step]) -> Step:
         """Add a step and return it; its key is made of the facts and of the keys of the steps it needs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from macbuild.plan.builder import PlanBuilder
 from macbuild.plan.keys import data_digest, policy_digest, tool_digest
 from macbuild.plan.model import AuditSpec, BuildRequest, BuildSpec, FetchSpec, FixSpec, Need, Step
 from macbuild.plan.sources import SourcePlanner
+from macbuild.recipe.cycles import chain_text
 from macbuild.recipe.inputs import inputs_digest
 from macbuild.recipe.load import Recipes
 from macbuild.recipe.model import Build, Recipe
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from macbuild.build.toolchain import Toolchain
 
 __all__ = ["ComponentPlan", "ComponentPlanner"]
+
+# Component, version, and the architecture of macOS or "host".
+_Key: TypeAlias = tuple[str, str, str]
 
 
 @dataclass
@@ -99,8 +103,6 @@ class ComponentPlanner:
         What the user said about options.
     builder
         Receives the steps.
-    remarks
-        Receives what is left out because something is not available.
     """
 
     recipes: Recipes
@@ -108,21 +110,34 @@ class ComponentPlanner:
     sources: SourcePlanner
     choice: Choice
     builder: PlanBuilder
-    remarks: list[str] = field(default_factory=list)
-    _plans: dict[tuple[str, str, str], ComponentPlan] = field(default_factory=dict)
+    _plans: dict[_Key, ComponentPlan] = field(default_factory=dict)
+    _path: list[_Key] = field(default_factory=list)
     _toolchains: dict[tuple[str | None, Target | None], tuple[Toolchain, str]] = field(default_factory=dict)
     _inputs: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = field(default_factory=dict)
 
     @contextmanager
     def undone_if_out_of_reach(self) -> Iterator[None]:
         """Undo what the block adds to the plan if it needs something that is not available."""
-        steps, plans, remarked = dict(self.builder.steps), dict(self._plans), len(self.remarks)
+        steps, plans, remarked = dict(self.builder.steps), dict(self._plans), len(self.builder.remarks)
         try:
             yield
         except (LockError, UnreachableError):
             self.builder.steps, self._plans = steps, plans
-            del self.remarks[remarked:]
+            del self.builder.remarks[remarked:]
             raise
+
+    @contextmanager
+    def _entered(self, key: _Key) -> Iterator[None]:
+        """Refuse a component that is being planned already: it needs itself."""
+        if key in self._path:
+            names = [name for name, _, _ in (*self._path[self._path.index(key) :], key)]
+            hint = "take one of these needs out of its recipe"
+            raise PlanError(f"needs itself: {chain_text(names)}", where=key[0], hint=hint)
+        self._path.append(key)
+        try:
+            yield
+        finally:
+            self._path.pop()
 
     def for_macos(self, recipe: Recipe, release: Release, arch: str, request: BuildRequest) -> ComponentPlan:
         """Return the plan of a release for one architecture of macOS.
@@ -134,7 +149,8 @@ class ComponentPlanner:
         """
         key = (recipe.name, release.version, arch)
         if key not in self._plans:
-            self._plans[key] = self._for_macos(recipe, release, arch, request)
+            with self._entered(key):
+                self._plans[key] = self._for_macos(recipe, release, arch, request)
         return self._plans[key]
 
     def _for_macos(self, recipe: Recipe, release: Release, arch: str, request: BuildRequest) -> ComponentPlan:
@@ -187,7 +203,8 @@ class ComponentPlanner:
         release = recipe.release(version, arch)
         key = (name, release.version, "host")
         if key not in self._plans:
-            self._plans[key] = self._host(recipe, release, arch)
+            with self._entered(key):
+                self._plans[key] = self._host(recipe, release, arch)
         return self._plans[key]
 
     def _host(self, recipe: Recipe, release: Release, arch: Arch) -> ComponentPlan:
@@ -242,7 +259,7 @@ class ComponentPlanner:
                 if name in self.choice.wanted:
                     raise
                 missing.append(name)
-                self.remarks.append(f"{recipe.name} is made without {name}: {error}")
+                self.builder.remarks.append(f"{recipe.name} is made without {name}: {error}")
         definitions = dict(recipe.build.definitions)
         needs, carries = dict(part.needs), dict(part.carries)
         for name, on in self.choice.of(recipe.name, options, missing).items():

@@ -236,7 +236,7 @@ class Plan(msgspec.Struct, frozen=True):
     checks
         Audits of what is linked with these.
     remarks
-        What differs from the default because something is not available.
+        What a person may not expect: what is left out, and local sources that differ from the lock.
     """
 
     steps: dict[str, Step]

@@ -95,7 +95,7 @@ class Planner:
             tuple(refused),
             tuple(dict.fromkeys(stages)),
             tuple(dict.fromkeys(checks)),
-            tuple(dict.fromkeys(components.remarks)),
+            tuple(dict.fromkeys(builder.remarks)),
         )
 
     def host_stages(self, name: str) -> Plan:
@@ -121,7 +121,7 @@ class Planner:
         tree = builder.add(
             f"{name}-{plan.version}-host/assemble", "assemble", spec, {"recipe": data_digest(rules)}, needs
         )
-        return Plan(builder.steps, (), (), (tree.id,), remarks=tuple(dict.fromkeys(components.remarks)))
+        return Plan(builder.steps, (), (), (tree.id,), remarks=tuple(dict.fromkeys(builder.remarks)))
 
     def linux_stage(self, name: str) -> Plan:
         """Return the plan for the newest Linux release of a component, which serves tests on this machine."""

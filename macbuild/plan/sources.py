@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from macbuild.data import filled
 from macbuild.errors import LockError, MacbuildError, UnreachableError
 from macbuild.plan.builder import PlanBuilder
@@ -133,14 +135,17 @@ class SourcePlanner:
         return self.builder.add(f"{place}/patch-{platform}", "patch", PatchSpec(name, platform), facts, [arranged])
 
     def _choose(self, recipe: Recipe, release: Release, arch: str) -> FetchSpec:
-        """Return the source of a slice: the first in the store, else the first that is pinned and not known to fail."""
+        """Return the source of a slice: the first in the store, else the first that is pinned and not known to fail.
+
+        A local file or folder needs no pin.
+        """
         skipped = []
         possible: list[FetchSpec] = []
         missing: list[MacbuildError] = []
         for ref, candidate in source_refs(recipe):
             if (ref.version, ref.arch) != (release.version, arch):
                 continue
-            pin = self.lock.pin(ref)
+            pin = self._local_pin(recipe, ref, candidate) or self.lock.pin(ref)
             if pin is None:
                 skipped.append(f"{ref.source} ({candidate.fetch.describe()}) is not pinned")
             elif ref.id in self.unavailable:
@@ -149,11 +154,11 @@ class SourcePlanner:
                 skipped.append(f"{ref.source} ({candidate.fetch.describe()}): {error}")
             else:
                 possible.append(FetchSpec(ref, resolved(candidate, pin), pin, tuple(skipped)))
-        for spec in possible:
-            if self.builder.store.has(digest({"kind": "fetch", "lock": pin_digest(spec)})):
-                return spec
-        if possible:
-            return possible[0]
+        stored = (spec for spec in possible if self._is_stored(spec))
+        chosen = next(stored, possible[0] if possible else None)
+        if chosen is not None:
+            self._remark_on(chosen)
+            return chosen
         where = f"{recipe.name} {release.version} {arch}"
         if missing:
             why = "; ".join(skipped)
@@ -162,3 +167,26 @@ class SourcePlanner:
         if arch == ANY:
             hint += f"; or use a folder of your own: --source {recipe.name}=FOLDER"
         raise LockError(f"no source is pinned: {'; '.join(skipped)}", where=where, hint=hint)
+
+    def _local_pin(self, recipe: Recipe, ref: SourceRef, candidate: Candidate) -> Pinned | None:
+        """Return what a file or folder of the project contains now; None for other sources, and if it does not exist.
+
+        What is built follows the project's files, as it follows a recipe; the lock only says what they were.
+        """
+        if not isinstance(candidate.fetch, FileSource):
+            return None
+        from macbuild.source.fetch.local import local_pin
+
+        now = local_pin(self.recipes.folder(recipe.name) / candidate.fetch.path)
+        if now is None:
+            return None
+        return Pinned(**msgspec.structs.asdict(ref), file=now.file, size=now.size, sha256=now.sha256)
+
+    def _is_stored(self, spec: FetchSpec) -> bool:
+        return self.builder.store.has(digest({"kind": "fetch", "lock": pin_digest(spec)}))
+
+    def _remark_on(self, spec: FetchSpec) -> None:
+        """Say that a local source differs from the lock, which a release should not."""
+        pinned = self.lock.pin(spec.ref)
+        if isinstance(spec.candidate.fetch, FileSource) and (pinned is None or pinned.sha256 != spec.pin.sha256):
+            self.builder.remarks.append(f"{spec.ref.id} is used as it is now; to pin it, run: macbuild lock")

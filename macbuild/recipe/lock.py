@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,9 +13,10 @@ from msgspec import Meta
 from macbuild.data import Data, convert, parse_toml, read_text
 from macbuild.errors import LockError
 from macbuild.files import atomic_path
+from macbuild.recipe.load import Recipes
 from macbuild.recipe.model import Recipe
 from macbuild.recipe.release import Candidate
-from macbuild.source.fetch.sources import GitSource, Source
+from macbuild.source.fetch.sources import FileSource, GitSource, Source
 
 __all__ = [
     "FORMAT",
@@ -163,8 +164,10 @@ def save_lock(path: Path, lock: Lock) -> None:
         partial.write_text(_HEAD + tomli_w.dumps(data), "utf-8")
 
 
-def drift(recipes: Mapping[str, Recipe], lock: Lock) -> list[str]:
-    """Return what differs between recipes and lock, a line each; nothing if they agree."""
+def drift(recipes: Recipes, lock: Lock) -> list[str]:
+    """Return what differs between lock and recipes with their local files, a line each; nothing if they agree."""
+    from macbuild.source.fetch.local import local_pin
+
     sources = [pair for recipe in recipes.values() for pair in source_refs(recipe)]
     wanted = {(ref.id, ref.request) for ref, _ in sources}
     have = {(entry.id, entry.request) for entry in [*lock.pinned, *lock.unpinned]}
@@ -174,4 +177,8 @@ def drift(recipes: Mapping[str, Recipe], lock: Lock) -> list[str]:
         entry = lock.pin(ref)
         if entry is not None and not entry.fits(candidate.fetch):
             lines.append(f"{ref.id}: {_NO_COMMIT if entry.commit is None else _NO_NAME} ({ref.request})")
+        if entry is not None and isinstance(candidate.fetch, FileSource):
+            now = local_pin(recipes.folder(ref.component) / candidate.fetch.path)
+            if now is not None and now.sha256 != entry.sha256:
+                lines.append(f"{ref.id}: has changed since it was pinned ({ref.request})")
     return sorted(lines)

@@ -10,11 +10,12 @@ from pathlib import Path
 from macbuild.audit.policy import NameSet, load_policy
 from macbuild.config import load_settings
 from macbuild.errors import ConfigError, LockError, PlanError, RecipeError
-from macbuild.recipe.load import load_recipe, load_recipes
+from macbuild.recipe.load import Recipes, load_recipe, load_recipes
 from macbuild.recipe.lock import drift, load_lock, save_lock
 from macbuild.target import Arch
 from tests.fuzz.common import scratch
 
+_NONE = Recipes(Path(), {}, {})
 _ARCHS: tuple[Arch, ...] = ("arm64", "x86_64", "universal2")
 
 
@@ -53,7 +54,7 @@ def _lock(folder: Path, content: bytes) -> None:
     again = load_lock(folder / "again.lock")
     key = lambda entry: (entry.component, entry.version, entry.arch, entry.source)
     assert sorted(again.pinned, key=key) == sorted(lock.pinned, key=key)
-    assert drift({}, again) == drift({}, lock)
+    assert drift(_NONE, again) == drift(_NONE, lock)
 
 
 def _settings(name: str) -> Callable[[Path, bytes], None]:

@@ -137,6 +137,12 @@ class Sample:
         self.sources(name, arch).insert(0, remote)
         self.write()
 
+    def serve_only(self, name: str, url: str, arch: str = "arm64") -> None:
+        """Replace the local source of a component with an address."""
+        self.serve_first(name, url, arch)
+        del self.sources(name, arch)[1]
+        self.write()
+
     def write(self) -> None:
         """Write all recipes and a lock that pins every source but those from git, which no test reaches."""
         pinned = []

@@ -15,6 +15,7 @@ from macbuild.files import atomic_path, copy_file, hash_file, os_errors, remove_
 from macbuild.source.fetch.debian import fetch_debian
 from macbuild.source.fetch.download import Patience, Pin, check_pin, download
 from macbuild.source.fetch.git import fetch_git
+from macbuild.source.fetch.local import packed_name
 from macbuild.source.fetch.packages import fetch_npm, fetch_sdist, fetch_wheel
 from macbuild.source.fetch.sources import (
     DebianSource,
@@ -204,7 +205,7 @@ class _FetchJob:
         with atomic_path(self._destination) as temporary:
             with temporary.open("wb") as file:
                 write_tar(folder_nodes(folder), file, lambda: self._progress(file.tell(), None))
-            return self._checked(temporary, f"{folder.resolve().name}.tar", folder)
+            return self._checked(temporary, packed_name(folder), folder)
 
     def _checked(self, temporary: Path, name: str, where: object) -> Pin:
         size, sha256 = hash_file(temporary, self._progress)

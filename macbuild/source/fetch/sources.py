@@ -176,7 +176,7 @@ class NpmSource(_Base, frozen=True, tag="npm"):
 
 
 class FileSource(_Base, frozen=True, tag="file"):
-    """A local file, or a folder that becomes a tar archive."""
+    """A local file, or a folder that becomes a tar archive; builds use it as it is now, whatever the lock has."""
 
     path: Annotated[str, Meta(description="path relative to the folder of the recipe")]
 

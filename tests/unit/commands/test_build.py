@@ -244,6 +244,7 @@ class TestUnreachable:
         assert [made.summary.file for made in result.published] == ["beta-1.0-macos-arm64.tar.gz"]
 
     def test_component_without_a_pin_is_left_out_or_fails(self, sample: Sample) -> None:
+        sample.serve_only("alpha", "http://127.0.0.1:9")
         path = sample.root / "macbuild.lock"
         path.write_text(path.read_text().replace('component = "alpha"', 'component = "alpine"'))
         with pytest.raises(LockError):

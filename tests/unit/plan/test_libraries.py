@@ -81,6 +81,9 @@ def test_two_versions_of_one_library_in_a_build_are_refused(sample: Sample) -> N
 
 
 def test_a_source_that_is_not_pinned_is_an_error_or_left_out(sample: Sample) -> None:
+    (source,) = sample.recipes["twice"]["releases"][0]["source"]
+    source["fetch"] = {"type": "url", "urls": ["http://127.0.0.1:9/twice.tar.gz"]}
+    sample.write()
     (sample.root / "macbuild.lock").write_text("version = 1\npinned = []\nunpinned = []\n")
     with pytest.raises(LockError, match=r"twice 1\.0 any: no source is pinned"):
         sample.plan("fourfold", toolchain="zig")

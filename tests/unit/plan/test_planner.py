@@ -234,6 +234,8 @@ class TestSources:
         path = two.root / "macbuild.lock"
         path.write_text(path.read_text().replace('source = "remote"', 'source = "removed"'))
         assert self.source(two) == "local"
+        two.sources("alpha").pop()
+        two.write()
         path.write_text("version = 1")
         with pytest.raises(LockError, match="no source is pinned") as caught:
             self.source(two)

@@ -36,11 +36,12 @@ def test_a_lock_is_read_back_and_has_a_stable_order(sample: Sample, tmp_path: Pa
 
 
 def test_pins_are_kept_unless_updated(sample: Sample) -> None:
-    old = sample.project().lock
     archive = next(sample.archives.glob("*arm64*"))
-    archive.write_bytes(b"changed by the vendor")
-    assert write_lock(sample.project(), old, discard, update=False) == old
-    new = write_lock(sample.project(), old, discard, update=True)
+    with server({archive.name: b"changed by the vendor"}) as url:
+        sample.serve_only("alpha", url)
+        old = sample.project().lock
+        assert write_lock(sample.project(), old, discard, update=False) == old
+        new = write_lock(sample.project(), old, discard, update=True)
     assert {entry.size for entry in new.pinned} != {entry.size for entry in old.pinned}
 
 
@@ -128,7 +129,8 @@ def test_two_pins_of_one_source_are_refused(sample: Sample) -> None:
 
 def test_bytes_that_differ_from_their_pin_are_never_used(sample: Sample) -> None:
     archive = next(sample.archives.glob("*arm64*"))
-    archive.write_bytes(archive.read_bytes() + b"x")
-    result = sample.make()
+    with server({archive.name: archive.read_bytes() + b"x"}) as url:
+        sample.serve_only("alpha", url)
+        result = sample.make()
     assert [type(error) for error in result.failed.values()] == [IntegrityError]
     assert sample.content() == {}
