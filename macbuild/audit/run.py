@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from macbuild.audit.context import AuditContext, ContextClaim, Hit
 from macbuild.audit.graph import ExternalImage, build_graph
@@ -20,6 +21,9 @@ from macbuild.audit.tree import AuditedTree, scan
 from macbuild.errors import ArchiveError, UsageError
 from macbuild.macho.file import is_macho
 from macbuild.target import format_version, pack_version
+
+if TYPE_CHECKING:
+    from macbuild.source.archive.members import Member
 
 __all__ = ["audit_path", "audit_tree", "claim_of"]
 
@@ -150,11 +154,18 @@ def _judge_archive(path: Path, terms: _Terms, *, verify_signatures: bool) -> Aud
 
     with tempfile.TemporaryDirectory(prefix="macbuild-audit-") as folder:
         root = Path(folder, "content")
-        unpack(path, root)
+        stored: dict[str, Member] = {}
+        unpack(path, root, seen=lambda member: stored.__setitem__(member.name, member))
         inside = list(root.iterdir())
+        top = ""
         if not path.name.endswith(".whl") and len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink():
             root = inside[0]
-        return _judge(str(path), scan(root, terms.policy.parameters, verify_signatures=verify_signatures), terms)
+            top = f"{root.name}/"
+        tree = scan(root, terms.policy.parameters, verify_signatures=verify_signatures)
+        for name in tree.entries:
+            if top + name in stored:
+                tree.restore(name, stored[top + name])
+        return _judge(str(path), tree, terms)
 
 
 def claim_of(name: str) -> ContextClaim:

@@ -7,9 +7,9 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from macbuild.audit.attributes import is_quarantined
 from macbuild.audit.memory import Memory, SymbolSummary, contents_key, known_contents, known_exports, remember_contents
@@ -21,6 +21,9 @@ from macbuild.macho.file import has_macho_magic, is_macho, open_macho
 from macbuild.macho.image import BuildVersion, Dylib, Image
 from macbuild.macho.symbols import Exports, Import, defined_names, read_imports
 from macbuild.macho.verify import verify_image
+
+if TYPE_CHECKING:
+    from macbuild.source.archive.members import Member
 
 __all__ = ["AuditedFile", "AuditedSlice", "AuditedTree", "MachO", "Where", "scan"]
 
@@ -230,6 +233,12 @@ class AuditedTree:
             contents = _look(image, markers, prefixes, verified=verified)
             remember_contents(key, self.memory, contents)
         return contents
+
+    def restore(self, path: str, member: Member) -> None:
+        """Give a file the permission bits and the quarantine mark of its archive, which unpacking drops."""
+        entry = self.entries[path]
+        mode = stat.S_IFMT(entry.mode) | stat.S_IMODE(member.mode or entry.mode)
+        self.entries[path] = replace(entry, mode=mode, quarantined=entry.quarantined or member.quarantined)
 
     def add(self, path: str) -> None:
         """Add a file, folder or link to the audit; a Mach-O file is opened and read."""

@@ -45,7 +45,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry: clean `name`, size in bytes, mode bits, seconds since 1970, and the target of a link."""
+    """An entry: clean `name`, size in bytes, mode bits, seconds since 1970, and the target of a link.
+
+    `quarantined` says that the archive carries macOS's mark of a downloaded file.
+    """
 
     name: str
     kind: Literal["file", "folder", "symlink", "hardlink"]
@@ -53,6 +56,7 @@ class Member:
     mode: int
     mtime: int
     target: str = ""
+    quarantined: bool = False
 
 
 class Budget:

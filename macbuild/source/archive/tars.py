@@ -33,6 +33,7 @@ _KINDS: dict[bytes, Literal["file", "folder", "symlink", "hardlink"]] = {
     b"2": "symlink",
     b"5": "folder",
 }
+_QUARANTINE = "quarantine"  # stands for the attribute among the fields of an extended header
 _DEVICES = {b"3": "a character device", b"4": "a block device", b"6": "a named pipe", b"S": "a sparse file"}
 
 
@@ -137,7 +138,8 @@ class TarReader:
         mtime = self._number(header[136:148], "time")
         if "mtime" in extended:
             mtime = self._decimal(extended["mtime"], "time")
-        return Member(name, kind, size, self._number(header[100:108], "mode"), mtime, target)
+        mode = self._number(header[100:108], "mode")
+        return Member(name, kind, size, mode, mtime, target, quarantined=_QUARANTINE in extended)
 
     def _number(self, field: bytes, what: str) -> int:
         if field[0] == 0x80:
@@ -177,11 +179,13 @@ class TarReader:
                 found["GNU.sparse"] = ""
             elif key in {b"path", b"linkpath", b"size", b"mtime"}:
                 found[key.decode()] = self._text(value)
+            elif key.endswith(b".xattr.com.apple.quarantine"):  # libarchive and star have their own prefixes
+                found[_QUARANTINE] = ""
             record = record[count:]
         return found
 
     def _check_global(self, found: dict[str, str]) -> None:
-        if found.keys() - {"mtime"}:
+        if found.keys() - {"mtime", _QUARANTINE}:
             raise self._error("a global extended header sets names or sizes")
 
     def _text(self, raw: bytes) -> str:

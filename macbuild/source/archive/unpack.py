@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,6 +35,7 @@ def unpack(
     limits: Limits | None = None,
     progress: Meter = silent,
     select: Callable[[str], bool] | None = None,
+    seen: Callable[[Member], None] | None = None,
 ) -> None:
     """Unpack a zip, wheel, tar, tar.gz, tar.xz or tar.bz2 file, recognised by content, into a new folder.
 
@@ -54,6 +55,8 @@ def unpack(
         zip, archive bytes of a tar. What it raises ends the work and leaves nothing.
     select
         Called with the name (`a/b/c`) of each entry; entries for which it returns False are left out.
+    seen
+        Called with each entry that is unpacked, as the archive states it.
 
     Raises
     ------
@@ -79,7 +82,7 @@ def unpack(
                 _Writer(staging),
                 limits=limits,
                 progress=throttled(progress),
-                select=select or _everything,
+                choice=_Choice(select, seen),
             )
             staging.rename(destination)
         except BaseException:
@@ -121,27 +124,43 @@ class _Writer:
         os.symlink(member.target, f"{self._root}/{member.name}")
 
 
-def _everything(name: str) -> bool:
-    del name
-    return True
+@dataclass(frozen=True)
+class _Choice:
+    """Which entries are unpacked, and who is told of them."""
+
+    select: Callable[[str], bool] | None
+    seen: Callable[[Member], None] | None
+
+    def takes(self, member: Member) -> bool:
+        if self.select is not None and not self.select(member.name):
+            return False
+        if self.seen is not None:
+            self.seen(member)
+        return True
 
 
 def _unpack_any(
-    archive: Path, file: BinaryIO, writer: _Writer, *, limits: Limits, progress: Meter, select: Callable[[str], bool]
+    archive: Path,
+    file: BinaryIO,
+    writer: _Writer,
+    *,
+    limits: Limits,
+    progress: Meter,
+    choice: _Choice,
 ) -> None:
     head = file.read(_HEAD)
     file.seek(0)
     if is_zip(head):
-        _unpack_zip(ZipReader(archive, file.fileno(), limits), writer, progress, select)
+        _unpack_zip(ZipReader(archive, file.fileno(), limits), writer, progress, choice)
     elif stream_kind(head) or is_tar(head):
         size = os.fstat(file.fileno()).st_size
-        _unpack_tar(TarReader(archive, file, limits), writer, lambda: progress(min(file.tell(), size), size), select)
+        _unpack_tar(TarReader(archive, file, limits), writer, lambda: progress(min(file.tell(), size), size), choice)
     else:
         raise ArchiveError("neither a zip nor a tar archive", where=archive)
 
 
-def _unpack_zip(reader: ZipReader, writer: _Writer, progress: Meter, select: Callable[[str], bool]) -> None:
-    tree, entries = reader.entries(select)
+def _unpack_zip(reader: ZipReader, writer: _Writer, progress: Meter, choice: _Choice) -> None:
+    tree, entries = reader.entries(choice.takes)
     for folder in tree.folders:
         writer.folder(folder)
 
@@ -154,7 +173,7 @@ def _unpack_zip(reader: ZipReader, writer: _Writer, progress: Meter, select: Cal
             writer.symlink(entry.member)
 
 
-def _unpack_tar(reader: TarReader, writer: _Writer, beat: Callable[[], None], select: Callable[[str], bool]) -> None:
+def _unpack_tar(reader: TarReader, writer: _Writer, beat: Callable[[], None], choice: _Choice) -> None:
     tree = reader.tree
     made = 0
     links: list[Member] = []
@@ -165,7 +184,7 @@ def _unpack_tar(reader: TarReader, writer: _Writer, beat: Callable[[], None], se
 
     for member, pieces in reader.entries():
         beat()
-        if not member.name or not select(member.name):
+        if not member.name or not choice.takes(member):
             continue
         tree.add(member)
         for folder in tree.folders[made:]:

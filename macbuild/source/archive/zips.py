@@ -79,8 +79,8 @@ class ZipReader:
         self._limits = limits
         self._tree = MemberTree(archive, limits)
 
-    def entries(self, select: Callable[[str], bool]) -> tuple[MemberTree, list[ZipEntry]]:
-        """Return the tree and the entries that `select` wants, after all checks that need no unpacking."""
+    def entries(self, takes: Callable[[Member], bool]) -> tuple[MemberTree, list[ZipEntry]]:
+        """Return the tree and the entries that `takes` accepts, after all checks that need no unpacking."""
         start, size, count = self._directory()
         data = self._read(start, size)
         budget = Budget(self._archive, self._limits)
@@ -96,7 +96,7 @@ class ZipReader:
             name = entry.member.name
             if not name and entry.member.kind != "folder":
                 raise self._error("the top folder is not a folder")
-            if name and select(name):
+            if name and takes(entry.member):
                 self._tree.add(entry.member)
                 entries.append(entry)
         if at != size:
