@@ -5,6 +5,7 @@ Every expected failure is a `MacbuildError`. Any other exception that reaches th
 
 from __future__ import annotations
 
+import signal
 from typing import ClassVar
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "RecipeError",
     "SignatureError",
     "StoreError",
+    "Terminated",
     "TestsFailedError",
     "ToolError",
     "UnreachableError",
@@ -184,6 +186,14 @@ class PatchError(MacbuildError):
     """An edit that does not fit the tree, is not valid data, or cannot be reverted."""
 
     exit_code = 21
+
+
+class Terminated(KeyboardInterrupt):  # no error, like its base
+    """A signal that ends the command as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
 
 
 def nearest(word: str, choices: list[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,17 +11,17 @@ from typing import Annotated
 import typer
 
 import macbuild
-from macbuild.cli.messages import say, show_error
+from macbuild.cli.messages import output_failed, say, show_error
 from macbuild.cli.options import COMMANDS
 from macbuild.cli.plain import read_words
 from macbuild.cli.session import CommandEndedError
-from macbuild.errors import MacbuildError, UsageError
+from macbuild.errors import MacbuildError, Terminated, UsageError
 
 __all__ = ["INTERRUPTED", "application", "run"]
 
 INTERRUPTED = 130
-"""Exit code after an interrupt: 128 and the number of SIGINT, as shells have it."""
-_RESUME = "interrupted; run the same command again to continue"
+"""Exit code after an interrupt: 128 and the number of SIGINT, as shells have it; other signals likewise."""
+_RESUME = "run the same command again to continue"
 
 # Typer carries its own copy of Click, so its public BadParameter is the way to the class of all usage errors.
 _CommandLineError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -70,7 +69,7 @@ def _main(
 def _exit_code(
     error: MacbuildError | KeyboardInterrupt, *, color: str = "auto", log_format: str = "text", quiet: bool = False
 ) -> int:
-    """Tell what ended a command and return its exit code: that of the error's class, or 130 after an interrupt.
+    """Tell what ended a command and return its exit code: that of the error's class, or 128 and the signal's number.
 
     Parameters
     ----------
@@ -84,9 +83,10 @@ def _exit_code(
     if isinstance(error, MacbuildError):
         show_error(error, color=color, log_format=log_format)
         return error.exit_code
+    terminated = isinstance(error, Terminated)
     if not quiet:
-        say(_RESUME, log_format)
-    return INTERRUPTED
+        say(f"{error if terminated else 'interrupted'}; {_RESUME}", log_format)
+    return 128 + error.number if isinstance(error, Terminated) else INTERRUPTED
 
 
 def _show_usage_error(error: Exception) -> None:
@@ -114,12 +114,13 @@ def _run_plain(app: typer.Typer, arguments: Sequence[str]) -> int | None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code: 0, that of the error's class, or 130 after an interrupt."""
+    """Run a command line and return its exit code: 0, that of the error's class, or 128 and the signal's number."""
     try:
         app = application(next(iter(arguments), ""))
         code = _run_plain(app, arguments)
         if code is None:
             code = app(list(arguments), standalone_mode=False, prog_name="macbuild")
+        sys.stdout.flush()
     except CommandEndedError as ended:
         return _exit_code(ended.error, color=ended.color, log_format=ended.log_format, quiet=ended.quiet)
     except (MacbuildError, KeyboardInterrupt) as error:
@@ -129,8 +130,9 @@ def run(arguments: Sequence[str]) -> int:
         return UsageError.exit_code
     except typer.Abort:
         return _exit_code(KeyboardInterrupt())
-    except BrokenPipeError:
-        # The reader of our output is gone; what is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as error:
+        # Files are read and written under names (`os_errors`); what has none is our own output.
+        if error.filename is not None:
+            raise
+        return output_failed(error)
     return code if isinstance(code, int) else 0

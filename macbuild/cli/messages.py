@@ -6,11 +6,25 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import TextIO
 
 from macbuild.errors import MacbuildError
 
-__all__ = ["log_line", "say", "show_error", "use_color"]
+__all__ = ["log_line", "output_failed", "say", "show_error", "use_color"]
+
+
+def output_failed(error: OSError) -> int:
+    """Return the exit code after standard output could not be written, with a message unless its reader is gone."""
+    # What is still buffered must not fail again at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return 1
+    from macbuild.files import translate_oserror
+
+    failure = translate_oserror(error, "standard output")
+    show_error(failure)
+    return failure.exit_code
 
 
 def show_error(error: MacbuildError, *, color: str = "auto", log_format: str = "text") -> None:
@@ -22,9 +36,9 @@ def show_error(error: MacbuildError, *, color: str = "auto", log_format: str = "
     red, dim, off = (
         ("\33[1;31m", "\33[2m", "\33[0m") if use_color(color, sys.stderr, dict(os.environ)) else ("", "", "")
     )
-    sys.stderr.write(f"{red}error:{off} {error}\n")
+    _write(f"{red}error:{off} {error}\n")
     if error.hint:
-        sys.stderr.write(f"{dim}hint:{off} {error.hint}\n")
+        _write(f"{dim}hint:{off} {error.hint}\n")
 
 
 def say(text: str, log_format: str = "text") -> None:
@@ -32,12 +46,18 @@ def say(text: str, log_format: str = "text") -> None:
     if log_format == "json":
         log_line("Note", level="info", message=text, step="")
     else:
-        sys.stderr.write(text + "\n")
+        _write(text + "\n")
+
+
+def _write(text: str) -> None:
+    """Write to standard error; if that is full or gone, the exit code still tells what happened."""
+    with suppress(OSError):
+        sys.stderr.write(text)
 
 
 def log_line(event: str, **fields: object) -> None:
     """Write a line of the JSON log to standard error."""
-    sys.stderr.write(json.dumps({"time": time.time(), "event": event, **fields}) + "\n")
+    _write(json.dumps({"time": time.time(), "event": event, **fields}) + "\n")
 
 
 def use_color(choice: str, stream: TextIO, environ: dict[str, str]) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from macbuild.build.programs import find_cmake
 from macbuild.commands.project import Project
-from macbuild.errors import PlanError, TestsFailedError, ToolError, UsageError, nearest
+from macbuild.errors import PlanError, Terminated, TestsFailedError, ToolError, UsageError, nearest
 from macbuild.events import Emit
 from macbuild.plan.model import BuildSpec, Plan
 from macbuild.recipe.model import Recipe
@@ -44,7 +44,9 @@ class Suite:
         with subprocess.Popen(self.command, env={**os.environ, **self.environ}) as child:
             try:
                 code = child.wait()
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
+                if isinstance(interrupt, Terminated):  # which is sent to us alone
+                    child.terminate()
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(_GRACE)
                 child.terminate()

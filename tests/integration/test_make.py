@@ -93,7 +93,7 @@ def stalled() -> Iterator[tuple[str, threading.Event]]:
     web.server_close()
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_signal_during_download_leaves_dist_and_next_run_works(
     tmp_path: Path, stalled: tuple[str, threading.Event], sign: signal.Signals
 ) -> None:
@@ -110,8 +110,10 @@ def test_signal_during_download_leaves_dist_and_next_run_works(
     assert asked.wait(120)
     process.send_signal(sign)
     _, err = process.communicate(timeout=120)
-    assert process.returncode == (130 if sign is signal.SIGINT else -signal.SIGKILL), err
+    assert process.returncode == (-signal.SIGKILL if sign is signal.SIGKILL else 128 + sign), err
     assert b"Traceback" not in err
+    if sign is not signal.SIGKILL:
+        assert err.endswith(b"; run the same command again to continue\n")
     assert sample.content() == before
     sample.sources("beta").pop(0)
     sample.write()

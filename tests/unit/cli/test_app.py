@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -155,7 +157,7 @@ def classes(base: type[MacbuildError]) -> list[type[MacbuildError]]:
 def test_each_error_class_has_an_exit_code_of_its_own() -> None:
     public = [kind for kind in classes(MacbuildError) if kind.__name__ in errors.__all__]
     codes = [kind.exit_code for kind in public]
-    assert len(public) == len(set(errors.__all__) - {"nearest"}) == len(set(codes))
+    assert len(public) == len(set(errors.__all__) - {"Terminated", "nearest"}) == len(set(codes))
     assert max(codes) < 128
 
 
@@ -346,3 +348,45 @@ def test_json_needs_no_rich_and_the_version_no_typer(made: Sample) -> None:
     answer = child("--version", folder=made.root, code=code)
     assert answer.stdout == f"macbuild {macbuild.__version__}\n"
     assert answer.stderr == "False False\n"
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["--version", "--help", "recipes list", "recipes list --json"])
+def test_full_output_is_one_error(words: str, unbuffered: str) -> None:
+    command = [sys.executable, "-m", "macbuild", *words.split()]
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with FULL.open("wb") as out:
+        done = subprocess.run(command, env=environ, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.startswith("error: standard output: no space left to write")
+    assert done.stderr.count("\n") == 2
+    assert done.returncode == errors.NoSpaceError.exit_code
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="only Linux has a device that is always full")
+def test_full_error_output_keeps_the_exit_code() -> None:
+    with FULL.open("wb") as err:
+        command = [sys.executable, "-m", "macbuild", "build", "alpha@"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=err, check=False)
+    assert done.returncode == errors.UsageError.exit_code
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.05, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_at_the_start_leave_no_traceback(tmp_path: Path, sign: signal.Signals, delay: float) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "macbuild", "recipes", "list"],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.endswith(" macbuild\n"):  # from here on it is our code
+            break
+    time.sleep(delay)
+    process.send_signal(sign)
+    _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert process.returncode in {0, -sign, 128 + sign}
