@@ -18,7 +18,7 @@ def main() -> None:
                 signal.signal(number, _end)
         raise SystemExit(_run(sys.argv[1:]))
     except KeyboardInterrupt as interrupt:  # while modules are loaded
-        sys.stderr.write(f"{interrupt or 'interrupted'}\n")
+        sys.stderr.write(f"{str(interrupt) or 'interrupted'}\n")
         raise SystemExit(128 + getattr(interrupt, "number", signal.SIGINT)) from None
 
 
