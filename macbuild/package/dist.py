@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from macbuild.errors import FileError, IntegrityError
-from macbuild.files import atomic_path, hash_file, os_errors
+from macbuild.files import atomic_path, hash_file, os_errors, sync
 from macbuild.package.manifest import FORMAT, ArtifactEntry, Manifest, checksum_name, encode, load_manifest
 
 __all__ = ["CHECKSUMS", "MANIFEST", "identity", "publish", "published"]
@@ -33,8 +33,8 @@ def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: 
     """Put an artifact, its checksum and its SBOM into a folder, and list it in SHA256SUMS and the manifest.
 
     Files that have the right content already are not written again. Entries of other artifacts stay if their files are
-    there and whole. If the process dies at any moment, each file is the old or the new one, and publishing again
-    completes the set and removes half-written files.
+    there and whole. After an error all files are the old ones. If the process dies, each is the old or the new one, and
+    publishing again completes the set and removes half-written files.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: 
     IntegrityError
         The artifact or the SBOM is not what `entry` says.
     FileError, NoSpaceError
-        The folder cannot be written, or its manifest is damaged. Nothing was changed then.
+        The folder cannot be written, or its manifest is damaged.
     """
     if hashlib.sha256(sbom.encode()).hexdigest() != entry.sbom.sha256:
         raise IntegrityError("the SBOM is not the one in the manifest's entry", where=entry.sbom.file)
@@ -65,14 +65,16 @@ def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: 
     with _locked(dist):
         manifest = load_manifest(dist / MANIFEST)
         _remove_leftovers(dist, entry)
-        # The checksum comes first: as long as it differs from the manifest, the artifact counts as incomplete.
-        _write(dist / checksum_name(entry.file), _checksum(entry.sha256, entry.file))
-        _copy(artifact, dist / entry.file, entry)
-        _write(dist / entry.sbom.file, sbom.encode())
         others = [other for other in manifest.artifacts if other.file != entry.file and _is_whole(dist, other)]
         entries = sorted([*others, entry], key=lambda item: item.file)
-        _write(dist / CHECKSUMS, b"".join(_lines(entries)))
-        _write(dist / MANIFEST, encode(Manifest(version=FORMAT, artifacts=entries)))
+        # Files get their names when all are written, the last one first. So the first is the checksum: as long as it
+        # differs from the manifest, the artifact counts as incomplete.
+        with ExitStack() as files:
+            _stage(files, dist / MANIFEST, encode(Manifest(version=FORMAT, artifacts=entries)))
+            _stage(files, dist / CHECKSUMS, b"".join(_lines(entries)))
+            _stage(files, dist / entry.sbom.file, sbom.encode())
+            _stage_copy(files, artifact, dist / entry.file, entry)
+            _stage(files, dist / checksum_name(entry.file), _checksum(entry.sha256, entry.file))
         _write_stamp(stamp, dist / entry.file, entry)
 
 
@@ -154,23 +156,26 @@ def _checksum(sha256: str, name: str) -> bytes:
     return f"{sha256}  {name}\n".encode()
 
 
-def _copy(source: Path, destination: Path, entry: ArtifactEntry) -> None:
+def _stage_copy(files: ExitStack, source: Path, destination: Path, entry: ArtifactEntry) -> None:
     with os_errors(destination):
         same_size = destination.is_file() and destination.stat().st_size == entry.size
-    if same_size and hash_file(destination)[1] == entry.sha256:
-        return
-    with atomic_path(destination) as partial:
+        if same_size and hash_file(destination)[1] == entry.sha256:
+            return
+        partial = files.enter_context(atomic_path(destination))
         shutil.copyfile(source, partial)
-        if hash_file(partial) != (entry.size, entry.sha256):
-            raise IntegrityError(f"is not the {entry.file} that was packed", where=source)
+        sync(partial)
+    if hash_file(partial) != (entry.size, entry.sha256):
+        raise IntegrityError(f"is not the {entry.file} that was packed", where=source)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _stage(files: ExitStack, path: Path, data: bytes) -> None:
+    """Write a file beside its place, which it takes at the end of the stack."""
     with os_errors(path):
         if path.is_file() and path.read_bytes() == data:
             return
-    with atomic_path(path) as partial:
+        partial = files.enter_context(atomic_path(path))
         partial.write_bytes(data)
+        sync(partial)  # a full disk may show only here
 
 
 def _read(path: Path) -> bytes:
@@ -194,4 +199,5 @@ def _identity(path: Path, entry: ArtifactEntry) -> bytes:
 
 
 def _write_stamp(stamp: Path, path: Path, entry: ArtifactEntry) -> None:
-    _write(stamp, _identity(path, entry))
+    with ExitStack() as files:
+        _stage(files, stamp, _identity(path, entry))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,8 +16,8 @@ import jsonschema
 import msgspec
 import pytest
 
-from macbuild.errors import ArchiveError, FileError, IntegrityError
-from macbuild.files import hash_file
+from macbuild.errors import ArchiveError, FileError, IntegrityError, NoSpaceError
+from macbuild.files import hash_file, sync
 from macbuild.package import manifest as manifest_module
 from macbuild.package.dist import publish, published
 from macbuild.package.manifest import (
@@ -342,6 +343,25 @@ def test_publishing_many_at_once_loses_nothing(dist: Path, store: Path) -> None:
     for thread in threads:
         thread.join()
     assert_consistent(dist, *names)
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_full_disk_changes_nothing(tmp_path: Path, x: Made, moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    dist = tmp_path / "dist"
+    x.publish(dist)
+    before = snapshot(dist)
+    newer = Made(tmp_path / "store", "x-1.2.3-macos-arm64", b"newer content", "newer sbom")
+    calls = iter(range(100))
+
+    def full(path: Path) -> None:
+        if next(calls) == moment:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(path)
+
+    monkeypatch.setattr("macbuild.package.dist.sync", full)
+    with pytest.raises(NoSpaceError):
+        newer.publish(dist)
+    assert snapshot(dist) == before
 
 
 class Killed(BaseException):
