@@ -10,6 +10,7 @@ import secrets
 import shlex
 import shutil
 import stat
+import unicodedata
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ __all__ = [
     "copy_file",
     "copy_range",
     "files_below",
+    "folded",
     "hash_file",
     "link_or_copy",
     "mirror",
@@ -155,6 +157,13 @@ def _kind(item: os.DirEntry[str]) -> Kind:
     if item.is_dir(follow_symlinks=False):
         return "folder"
     return "file" if item.is_file(follow_symlinks=False) else "other"
+
+
+def folded(name: str) -> str:
+    """Return a name as macOS's default file system compares it: without case, and with one spelling of each accent."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
 def files_below(root: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from macbuild.errors import ArchiveError
-from macbuild.files import os_errors, walk
+from macbuild.files import folded, os_errors, walk
 
 __all__ = ["TreeEntry", "tree_entries"]
 
@@ -34,8 +34,8 @@ def tree_entries(tree: Path) -> list[TreeEntry]:
     Raises
     ------
     ArchiveError
-        There is a device, socket or pipe, a link that is absolute, broken or leads out of the tree, or a name that is
-        not UTF-8.
+        There is a device, socket or pipe, a link that is absolute, broken or leads out of the tree, a name that is
+        not UTF-8, or two names that differ in case only.
     FileError
         Something cannot be read.
     """
@@ -55,7 +55,18 @@ def tree_entries(tree: Path) -> list[TreeEntry]:
                 found.append(TreeEntry(path, "link", 0o777, target=_link_target(root, path)))
             else:
                 raise ArchiveError("is neither a file, a folder nor a link", where=path)
-    return sorted(found, key=lambda entry: entry.path.encode())
+    found.sort(key=lambda entry: entry.path.encode())
+    _check_case(found)
+    return found
+
+
+def _check_case(entries: list[TreeEntry]) -> None:
+    """Refuse two names that are one on macOS's default file system."""
+    known: dict[str, str] = {}
+    for entry in entries:
+        other = known.setdefault(folded(entry.path), entry.path)
+        if other != entry.path:
+            raise ArchiveError(f"is the same file as {other} on macOS, where case does not count", where=entry.path)
 
 
 def _link_target(root: str, path: str) -> str:

@@ -143,7 +143,6 @@ def build_wheel(
 
 
 def _check_stage(stage: Path, records: Mapping[str, FileRecord]) -> None:
-    folded: dict[str, str] = {}
     for path, record in records.items():
         top, slash, _ = path.partition("/")
         if record.link is not None:
@@ -152,9 +151,6 @@ def _check_stage(stage: Path, records: Mapping[str, FileRecord]) -> None:
             raise ArchiveError("would be in site-packages itself, outside of any package", where=stage / path)
         if top.endswith((".dist-info", ".data")) or "\\" in path:
             raise ArchiveError("has a name that means something else in a wheel", where=stage / path)
-        other = folded.setdefault(path.casefold(), path)
-        if other != path:
-            raise ArchiveError(f"is the same file as {other} where case does not count", where=stage / path)
     if not records:
         raise ArchiveError("holds no files", where=stage)
 

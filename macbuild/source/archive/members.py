@@ -10,6 +10,7 @@ from typing import Literal
 from zlib_ng import zlib_ng
 
 from macbuild.errors import ArchiveError
+from macbuild.files import folded
 
 __all__ = ["Budget", "InflateError", "Limits", "Member", "MemberTree"]
 
@@ -168,7 +169,7 @@ class MemberTree:
             if member.name not in self._folders:
                 self._add_folders(member.name, member.name)
             return
-        key = _fold(member.name)
+        key = folded(member.name)
         if key in self._nodes:
             spelling, kind = self._nodes[key]
             raise self.error(member.name, f"the same file as the earlier {kind} {spelling!r} (case is ignored)")
@@ -179,7 +180,7 @@ class MemberTree:
 
     def is_file(self, name: str) -> bool:
         """Return whether a regular file of exactly this name was added."""
-        return self._nodes.get(_fold(name)) == (name, "file")
+        return self._nodes.get(folded(name)) == (name, "file")
 
     def check_links(self) -> None:
         """Follow each symbolic link through the whole tree.
@@ -198,7 +199,7 @@ class MemberTree:
             folder = "/".join(parts[:count])
             if folder in self._folders:
                 continue
-            spelling, kind = self._nodes.setdefault(_fold(folder), (folder, "folder"))
+            spelling, kind = self._nodes.setdefault(folded(folder), (folder, "folder"))
             if kind != "folder":
                 raise self.error(entry, f"needs the folder {folder!r}, but there is the {kind} {spelling!r}")
             if spelling != folder:
@@ -222,7 +223,7 @@ class MemberTree:
     def _follow(self, key: str) -> None:
         name = self._nodes[key][0]
         here = key.split("/")[:-1]
-        rest = _fold(self._links[key]).split("/")[::-1]
+        rest = folded(self._links[key]).split("/")[::-1]
         followed = 0
         while rest:
             part = rest.pop()
@@ -243,12 +244,6 @@ class MemberTree:
                 if followed > _MAX_LINKS:
                     raise self.error(name, "symbolic link that forms a loop")
                 here.pop()
-                rest.extend(_fold(self._links[path]).split("/")[::-1])
+                rest.extend(folded(self._links[path]).split("/")[::-1])
             elif rest and self._nodes.get(path, ("", "folder"))[1] != "folder":
                 raise self.error(name, f"symbolic link to {self._links[key]!r}, which goes through a file")
-
-
-def _fold(name: str) -> str:
-    if name.isascii():
-        return name.lower()
-    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())

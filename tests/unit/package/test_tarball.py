@@ -223,6 +223,14 @@ def test_unprintable_names_are_refused(tree: Path, tmp_path: Path, name: bytes) 
     assert "not printable UTF-8" in refused(tree, tmp_path / "x.tar.gz")
 
 
+@pytest.mark.parametrize(("first", "second"), [("Read.me", "read.me"), ("a\u0308", "\u00e4"), ("Lib2/a", "lib2/b")])
+def test_names_that_are_one_on_macos_are_refused(tree: Path, tmp_path: Path, first: str, second: str) -> None:
+    for name in (first, second):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).touch()
+    assert "where case does not count" in refused(tree, tmp_path / "x.tar.gz")
+
+
 def test_file_that_changes_its_size_during_packing_is_noticed(tree: Path, tmp_path: Path) -> None:
     library = tree / "lib/libx.1.dylib"
     for size in (BLOCK, 9 * BLOCK):
