@@ -10,6 +10,7 @@ from macbuild.commands.project import Project
 from macbuild.commands.publish import PublishedArtifact, publish_artifact, remember_published
 from macbuild.errors import MacbuildError
 from macbuild.events import Emit
+from macbuild.package.dist import check_writable
 from macbuild.plan.model import Plan
 from macbuild.steps import executor
 
@@ -74,7 +75,10 @@ def build(project: Project, components: Sequence[str], emit: Emit, *, pack: bool
     request = project.request(components, pack=pack)
 
     def plan(unavailable: Mapping[str, MacbuildError]) -> Plan:
-        return project.planner(unavailable).plan(request)
+        made = project.planner(unavailable).plan(request)
+        if made.artifacts and not made.idle:
+            check_writable(project.dist)
+        return made
 
     outcome = executor.build(plan, project.context(emit), keep_going=settings.keep_going)
     refused = {refusal.component: refusal.error for refusal in outcome.plan.refused}

@@ -18,7 +18,7 @@ from macbuild.errors import FileError, IntegrityError
 from macbuild.files import atomic_path, hash_file, os_errors, sync
 from macbuild.package.manifest import FORMAT, ArtifactEntry, Manifest, checksum_name, encode, load_manifest
 
-__all__ = ["CHECKSUMS", "MANIFEST", "identity", "publish", "published"]
+__all__ = ["CHECKSUMS", "MANIFEST", "check_writable", "identity", "publish", "published"]
 
 CHECKSUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
@@ -58,10 +58,9 @@ def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: 
     """
     if hashlib.sha256(sbom.encode()).hexdigest() != entry.sbom.sha256:
         raise IntegrityError("the SBOM is not the one in the manifest's entry", where=entry.sbom.file)
+    check_writable(dist)
     with os_errors(dist, hint=_HINT):
         dist.mkdir(parents=True, exist_ok=True)
-        if not os.access(dist, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     with _locked(dist):
         manifest = load_manifest(dist / MANIFEST)
         _remove_leftovers(dist, entry)
@@ -76,6 +75,16 @@ def publish(dist: Path, artifact: Path, sbom: str, entry: ArtifactEntry, stamp: 
             _stage_copy(files, artifact, dist / entry.file, entry)
             _stage(files, dist / checksum_name(entry.file), _checksum(entry.sha256, entry.file))
         _write_stamp(stamp, dist / entry.file, entry)
+
+
+def check_writable(dist: Path) -> None:
+    """Refuse a folder that cannot be written or made; a `FileError`."""
+    place = dist.absolute()
+    with os_errors(dist, hint=_HINT):
+        nearest = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
+        code = errno.ENOTDIR if not nearest.is_dir() else 0 if os.access(nearest, os.W_OK | os.X_OK) else errno.EACCES
+        if code:
+            raise OSError(code, os.strerror(code))
 
 
 def published(dist: Path, entry: ArtifactEntry, stamp: Path) -> bool:

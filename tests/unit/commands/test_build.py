@@ -15,6 +15,7 @@ from macbuild.commands.build import build
 from macbuild.errors import (
     ArchiveError,
     AuditError,
+    FileError,
     FixError,
     IntegrityError,
     LockError,
@@ -190,6 +191,14 @@ def test_steps_of_components_run_at_the_same_time(sample: Sample, monkeypatch: p
 
     monkeypatch.setattr("macbuild.steps.executor.run_step", both)
     assert not sample.make(jobs=2).failed
+
+
+def test_an_unusable_dist_is_an_error_before_the_first_step(sample: Sample) -> None:
+    sample.dist.write_text("in the way")
+    with pytest.raises(FileError) as caught:
+        sample.make()
+    assert caught.value.hint == "make the folder writable, or name another one with --dist"
+    assert sample.project().store.entries() == []
 
 
 class TestUnreachable:
