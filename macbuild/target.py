@@ -17,6 +17,7 @@ __all__ = [
     "Target",
     "detect_host",
     "format_version",
+    "macos_exists",
     "pack_version",
     "parse_arch",
     "parse_deployment",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 Arch: TypeAlias = Literal["arm64", "x86_64", "universal2"]
+_NEWEST_MACOS = 28  # one more than the newest that is out
 _ALIASES = {"aarch64": "arm64", "amd64": "x86_64", "x64": "x86_64", "intel": "x86_64", "universal": "universal2"}
 
 
@@ -108,4 +110,13 @@ def parse_deployment(text: str) -> str:
     """Return a deployment target as `X.Y`; anything else is a `ConfigError`."""
     if not re.fullmatch(r"\d{2}(\.\d{1,2}){0,2}", text):
         raise ConfigError(f"{text!r} is not a macOS version", where="deployment target", hint="write it as 14.0")
+    if not macos_exists(text):
+        hint = f"choose from 10.9 to 10.16, 11 to 15, and 26 to {_NEWEST_MACOS}"
+        raise ConfigError(f"there is no macOS {text}", where="deployment target", hint=hint)
     return text if "." in text else f"{text}.0"
+
+
+def macos_exists(version: str) -> bool:
+    """Return True for the version of a macOS that was released or may be soon: Apple went from 15 to 26."""
+    major, minor = (int(part) for part in f"{version}.0".split(".")[:2])
+    return 9 <= minor <= 16 if major == 10 else 11 <= major <= 15 or 26 <= major <= _NEWEST_MACOS

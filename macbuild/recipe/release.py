@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 NAME: Final = r"^[a-z][a-z0-9_]*$(?!\n)"
-DOTTED: Final = r"^[0-9]{1,9}(\.[0-9]{1,9})*$"
+DOTTED: Final = r"^[0-9]{1,9}(\.[0-9]{1,9})*$(?!\n)"
 Name = Annotated[str, Meta(pattern=NAME)]
 Version = Annotated[str, Meta(pattern=DOTTED)]
 Reference = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*(@(\{version\}|[0-9]{1,9}(\.[0-9]{1,9})*))?$(?!\n)")]

@@ -19,6 +19,12 @@ from macbuild.target import (
 )
 
 
+@pytest.mark.parametrize("version", ["99", "16.0", "25.4", "10.3"])
+def test_a_macos_that_does_not_exist_is_refused(version: str) -> None:
+    with pytest.raises(ConfigError, match=f"there is no macOS {version}"):
+        parse_deployment(version)
+
+
 def test_versions_are_packed_and_formatted() -> None:
     for text in ("11.0", "10.13.6", "255.255.255"):
         assert format_version(pack_version(text)) == text
