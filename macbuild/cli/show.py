@@ -86,7 +86,7 @@ def say_what_is_missing(session: Session, plan: Plan, left_out: Mapping[str, Mac
 def _short_reason(error: MacbuildError) -> str:
     """Return why a component is left out and what to do, for one line of 80 characters."""
     if isinstance(error, LockError):
-        return "no source is pinned; to pin one, run: macbuild lock"
+        return "; ".join(["no source is pinned", *(error.hint or "").split("; ")[:1]])
     if isinstance(error, UnreachableError):
         return "no source can be reached; try again, or use --mirror"
     return error.message

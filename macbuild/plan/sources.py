@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,8 @@ class SourcePlanner:
         Folders of the user that are used instead, by component.
     builder
         Receives the steps.
+    lock_command
+        Returns the command that pins the sources of a component, for hints.
     """
 
     lock: Lock
@@ -47,6 +49,7 @@ class SourcePlanner:
     unavailable: Mapping[str, MacbuildError]
     folders: Mapping[str, Path]
     builder: PlanBuilder
+    lock_command: Callable[[str], str]
 
     def prebuilt(self, recipe: Recipe, release: Release, arch: str, place: str) -> tuple[FetchSpec, Step]:
         """Return where the files of one architecture come from, and the step that has arranged them.
@@ -148,7 +151,9 @@ class SourcePlanner:
                 missing.append(error)
                 skipped.append(f"{ref.source} ({candidate.fetch.describe()}): {error}")
             else:
-                possible.append(FetchSpec(ref, resolved(candidate, pin), pin, tuple(skipped)))
+                possible.append(
+                    FetchSpec(ref, resolved(candidate, pin, self.lock_command(recipe.name)), pin, tuple(skipped))
+                )
         for spec in possible:
             if self.builder.store.has(digest({"kind": "fetch", "lock": pin_digest(spec)})):
                 return spec
@@ -158,7 +163,7 @@ class SourcePlanner:
         if missing:
             why = "; ".join(skipped)
             raise UnreachableError(f"no source is available: {why}", where=where, hint=missing[-1].hint)
-        hint = "run: macbuild lock"
+        hint = f"run: {self.lock_command(recipe.name)}"
         if arch == ANY:
             hint += f"; or use a folder of your own: --source {recipe.name}=FOLDER"
         raise LockError(f"no source is pinned: {'; '.join(skipped)}", where=where, hint=hint)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,6 +27,7 @@ __all__ = [
     "Unpinned",
     "drift",
     "load_lock",
+    "lock_command",
     "resolved",
     "save_lock",
     "source_refs",
@@ -32,6 +35,7 @@ __all__ = [
 
 FORMAT = 1
 _HEAD = "# Written by `macbuild lock`. Change a recipe and run it again; `macbuild lock --check` compares the two.\n\n"
+_CONFLICT = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
 _NO_COMMIT = "the lock has no commit for the branch or tag of the recipe"
 _NO_NAME = "the lock has a commit, and the recipe asks for no branch or tag"
 
@@ -108,8 +112,15 @@ def source_refs(recipe: Recipe) -> Iterator[tuple[SourceRef, Candidate]]:
                 )
 
 
-def resolved(candidate: Candidate, pinned: Pinned) -> Candidate:
+def resolved(candidate: Candidate, pinned: Pinned, command: str) -> Candidate:
     """Return a source as it may be fetched: a branch or tag is replaced by the commit that is pinned.
+
+    Parameters
+    ----------
+    candidate, pinned
+        The source and its pin.
+    command
+        Pins the source again, for the hint.
 
     Raises
     ------
@@ -119,14 +130,26 @@ def resolved(candidate: Candidate, pinned: Pinned) -> Candidate:
     source = candidate.fetch
     if not pinned.fits(source):
         problem = _NO_COMMIT if pinned.commit is None else _NO_NAME
-        raise LockError(f"{problem} ({source.describe()})", where=pinned.id, hint="run: macbuild lock")
+        raise LockError(f"{problem} ({source.describe()})", where=pinned.id, hint=f"run: {command}")
     if not isinstance(source, GitSource) or pinned.commit is None:
         return candidate
     return msgspec.structs.replace(candidate, fetch=GitSource(url=source.url, commit=pinned.commit))
 
 
-def load_lock(path: Path) -> Lock:
+def lock_command(*words: str) -> str:
+    """Return the command that pins sources in the lock of the current folder's project, for hints."""
+    return shlex.join(["macbuild", "lock", *words])
+
+
+def load_lock(path: Path, command: str = "macbuild lock") -> Lock:
     """Read a lock file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    command
+        Writes this file, for hints.
 
     Raises
     ------
@@ -134,22 +157,31 @@ def load_lock(path: Path) -> Lock:
         If it is missing, damaged, or of a version that this macbuild does not know.
     """
     try:
-        text = read_text(path, LockError)
+        return _read_lock(path)
     except LockError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise LockError("there is no lock file", where=path, hint="run: macbuild lock") from error
-        raise
+            raise LockError("there is no lock file", where=path, hint=f"run: {command}") from error
+        if isinstance(error.__cause__, OSError):
+            raise
+        hint = f"to pin everything again, run: {command} --update" + (f"; or {error.hint}" if error.hint else "")
+        raise LockError(error.message, where=error.where, hint=hint) from error
+
+
+def _read_lock(path: Path) -> Lock:
+    text = read_text(path, LockError)
+    if not text.strip():
+        raise LockError("is empty", where=path)
+    if _CONFLICT.search(text):
+        raise LockError("has the conflict markers of a merge", where=path, hint="choose one side of each conflict")
     data = parse_toml(text, path, LockError)
     if data.get("version") != FORMAT:
-        hint = "use the macbuild that wrote it, or write it again with: macbuild lock"
-        raise LockError(f"lock version {data.get('version')!r}, this macbuild reads {FORMAT}", where=path, hint=hint)
+        problem = f"lock version {data.get('version')!r}, this macbuild reads {FORMAT}"
+        raise LockError(problem, where=path, hint="use the macbuild that wrote it")
     lock = convert(data, Lock, path, LockError)
     seen: set[str] = set()
     for entry in (*lock.pinned, *lock.unpinned):
         if entry.id in seen:
-            raise LockError(
-                f"{entry.id} is listed twice", where=path, hint="keep one of the two, or run: macbuild lock"
-            )
+            raise LockError(f"{entry.id} is listed twice", where=path, hint="keep one of the two")
         seen.add(entry.id)
     return lock
 
