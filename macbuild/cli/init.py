@@ -31,4 +31,4 @@ def _init(
     from macbuild.commands.skeleton import make_project
 
     made = make_project(folder or Path())
-    session.say(f"made {' and '.join(map(str, made))}; next: macbuild recipes new NAME")
+    session.say(f"made {', '.join(map(str, made))}; next: macbuild recipes new NAME")

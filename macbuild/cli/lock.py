@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,9 @@ from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.errors import LockError
 from macbuild.events import counted
-from macbuild.recipe.lock import Lock, drift
+
+if TYPE_CHECKING:
+    from macbuild.recipe.lock import Lock
 
 __all__ = ["register"]
 
@@ -61,6 +63,8 @@ def _lock(
 
 def _old_lock(session: Session, *, again: bool) -> Lock:
     """Return the lock as it is; an empty one if there is none, or if it cannot be read and all is pinned `again`."""
+    from macbuild.recipe.lock import Lock
+
     project = session.project
     if not project.lock_path.exists():
         return Lock()
@@ -75,6 +79,8 @@ def _old_lock(session: Session, *, again: bool) -> Lock:
 
 def _check(session: Session, names: Sequence[str]) -> None:
     """Print the differences between recipes and lock; a `LockError` if there are some."""
+    from macbuild.recipe.lock import Lock, drift
+
     project = session.project
     lock = project.own_lock
     if names:

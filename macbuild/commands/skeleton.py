@@ -18,6 +18,8 @@ _SETTINGS = """\
 # deployment_target = "14.0"
 """
 
+# The artifacts, and what macbuild writes for editors beside each project that it builds.
+_IGNORED = "/dist/\nCMakeUserPresets.json\n"
 _PLACE = "@name@"
 _FILES = {
     "recipe.toml": """\
@@ -74,7 +76,7 @@ int main(void) { return @name@_answer() == 42 ? 0 : 1; }
 
 
 def make_project(folder: Path) -> list[Path]:
-    """Make a folder a project: a place for recipes, and a file for settings.
+    """Make a folder a project: a place for recipes, a file for settings, and `.gitignore` if there is none.
 
     Parameters
     ----------
@@ -101,7 +103,11 @@ def make_project(folder: Path) -> list[Path]:
     with os_errors(folder):
         recipes.mkdir(parents=True)
     _write(settings, _SETTINGS)
-    return [settings, recipes]
+    ignored = folder / ".gitignore"
+    if ignored.exists():
+        return [settings, recipes]
+    _write(ignored, _IGNORED)
+    return [settings, recipes, ignored]
 
 
 def make_recipe(project: Project, name: str) -> Path:

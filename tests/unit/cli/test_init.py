@@ -33,10 +33,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_init_makes_a_project_that_settings_are_read_from(folder: Path) -> None:
     assert run(["init"]) == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["macbuild.toml", "recipes"]
+    assert sorted(path.name for path in folder.iterdir()) == [".gitignore", "macbuild.toml", "recipes"]
     assert load_settings({}, {}, folder) == Settings()
     assert Project(Settings(), {}, folder).root == folder
     assert run(["recipes", "lint"]) == 0
+
+
+def test_init_keeps_a_gitignore(folder: Path) -> None:
+    (folder / ".gitignore").write_text("mine\n")
+    assert run(["init"]) == 0
+    assert (folder / ".gitignore").read_text() == "mine\n"
 
 
 def test_init_makes_a_folder_that_is_named(folder: Path) -> None:

@@ -35,7 +35,7 @@ def result(folder: Path, *, compiled: int = 0, archs: tuple[str, ...] = ("arm64"
         "grpc": LockError(
             f"no source is pinned: archive ({URL}) is not pinned",
             where="grpc 1.81.1 any",
-            hint="run: macbuild lock grpc; or use a folder of your own: --source grpc=FOLDER",
+            hint="run: macbuild init && macbuild lock grpc; or use a folder of your own: --source grpc=FOLDER",
         ),
         "identity_backend": UnreachableError(f"no source can be reached: {URL} answers with 404", where="identity"),
     }

@@ -127,6 +127,28 @@ def test_lock_is_refused_outside_projects_and_in_installations(tmp_path: Path, m
     Project(Settings(), {}, tmp_path).check_writable(tmp_path / "macbuild.lock")
 
 
+def test_checkout_of_macbuild_without_its_lock_is_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(bundled("recipes") / "libraries/zlib", checkout / "recipes/libraries/zlib")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(config, "_PACKAGE", checkout / "macbuild")
+    project = Project(Settings(), {}, checkout)
+    project.check_writable(project.lock_path)
+    assert (project.lock_path, list(project.recipes.own)) == (checkout / "macbuild.lock", ["zlib"])
+    assert project.lock.pinned == []
+    assert project.lock_command("zlib") == "macbuild lock zlib"
+    with pytest.raises(UsageError, match="not in a project"):
+        Project(Settings(), {}, tmp_path / "elsewhere").check_writable(project.lock_path)
+
+
+def test_own_component_is_built_with_one_of_macbuild(tmp_path: Path) -> None:
+    sample = Sample(tmp_path)
+    sample.add_built("plug", {"CMakeLists.txt": "project(plug)\n"}, facts={"needs": ["zlib"]})
+    steps = sample.plan(toolchain="zig").steps
+    assert {"plug-1.0-macos-arm64/build", "zlib-1.3.1.1-macos-arm64/build"} <= steps.keys()
+    assert sample.plan("zlib", toolchain="zig").goals[0] == "zlib-1.3.1.1-macos-arm64/build"
+
+
 def test_hints_outside_projects_and_with_places_name_all_it_takes(tmp_path: Path) -> None:
     assert Project(Settings(), {}, tmp_path).lock_command("core") == "macbuild init && macbuild lock core"
     assert Project(Settings(lock="my lock"), {}, tmp_path).lock_command("x") == "macbuild lock x --lock 'my lock'"
