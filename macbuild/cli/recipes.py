@@ -113,9 +113,12 @@ def _lint(session: Session) -> None:
 def _new(session: Session, name: Annotated[str, typer.Argument(metavar="NAME", help="The new component.")]) -> None:
     """Write a component that builds: a small library with a recipe, a test and a licence, to be replaced by yours."""
     from macbuild.commands.skeleton import make_recipe
+    from macbuild.config import bundled
+    from macbuild.recipe.load import recipe_paths
 
+    replaced = [path for path in recipe_paths(bundled("recipes")) if path.parent.name == name]
     folder = make_recipe(session.project, name)
-    if name not in session.project.recipes.own and name in session.project.recipes:
+    if replaced:
         session.say(f"{name} replaces the component of this name that macbuild has")
     session.say(f"{folder}: a component that builds; try: macbuild build {name}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from macbuild.commands.project import Project
 from macbuild.errors import UsageError
 from macbuild.files import os_errors
+from macbuild.recipe.load import recipe_paths
 from macbuild.recipe.release import NAME
 
 __all__ = ["make_project", "make_recipe"]
@@ -137,9 +138,9 @@ def make_recipe(project: Project, name: str) -> Path:
         raise UsageError(f"{name!r} cannot be the name of a component", hint=hint)
     project.check_writable(project.recipes_folder)
     folder = project.recipes_folder / name
-    if name in project.recipes.own or folder.exists():
-        place = project.recipes.folder(name) if name in project.recipes.own else folder
-        raise UsageError("is there already", where=place, hint="choose another name")
+    same = [path.parent for path in recipe_paths(project.recipes_folder) if path.parent.name == name]
+    if same or folder.exists():
+        raise UsageError("is there already", where=[*same, folder][0], hint="choose another name")
     for file, text in _FILES.items():
         _write(folder / file.replace(_PLACE, name), text.replace(_PLACE, name))
     return folder

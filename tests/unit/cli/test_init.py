@@ -83,6 +83,13 @@ def test_new_recipe_overwrites_nothing(folder: Path, capsys: pytest.CaptureFixtu
     assert "zlib replaces the component of this name" in capsys.readouterr().err
 
 
+def test_first_recipe_goes_into_the_folder_of_the_settings(folder: Path) -> None:
+    (folder / "macbuild.toml").write_text('recipes = "components"\n')
+    assert run(["recipes", "new", "hello"]) == 0
+    assert (folder / "components/hello/recipe.toml").is_file()
+    assert run(["recipes", "lint"]) == 0
+
+
 def test_new_recipe_outside_a_project_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(bundled("recipes").iterdir())
     assert run(["recipes", "new", "hello"]) == errors.UsageError.exit_code
