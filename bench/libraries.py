@@ -132,10 +132,10 @@ class Workshop:
 
 
 def _libraries() -> tuple[str, ...]:
-    from macbuild.config import data_root
+    from macbuild.config import bundled
     from macbuild.recipe.load import load_recipes
 
-    recipes = load_recipes(data_root(Path.cwd()) / "recipes")
+    recipes = load_recipes(bundled("recipes"))
     return tuple(name for name, each in recipes.items() if each.build and each.build.consumer and name not in _LEFT_OUT)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.inputs import macbuild, work_folder
 from bench.timing import Row, command, duration
 from macbuild.build.programs import find_ninja
-from macbuild.config import data_root
+from macbuild.config import bundled
 
 __all__ = ["build_step", "other_steps"]
 
@@ -40,10 +40,9 @@ class Workshop:
 
     def __post_init__(self) -> None:
         """Copy, build, and check that a second build runs nothing."""
-        root = data_root(Path.cwd())
         shutil.rmtree(self.folder)
-        shutil.copytree(root / "recipes", self.folder / "recipes")
-        shutil.copyfile(root / "macbuild.lock", self.folder / "macbuild.lock")
+        shutil.copytree(bundled("recipes"), self.folder / "recipes")
+        shutil.copyfile(bundled("macbuild.lock"), self.folder / "macbuild.lock")
         self.text = (self.folder / _SOURCE).read_text("utf-8")
         self.recipes = ["--recipes", str(self.folder / "recipes")]
         self.build()

@@ -132,6 +132,10 @@ A setting can be given in three places. The first one wins:
 3. a file: `macbuild.toml`, or the table `[tool.macbuild]` of `pyproject.toml`, in the current folder or the nearest
    one above it. Paths in a file are relative to that file.
 
+The nearest folder with `recipes/`, or with one of these files, is the project: its recipes are added to those of
+macbuild, and replace those with the same name. Its lock is `macbuild.lock`: see [the lock](lock.md). `macbuild init`
+makes a project.
+
 An unknown key, an unknown `MACBUILD_` variable or a value of the wrong type is an error that names the nearest valid
 one. [settings.schema.json](settings.schema.json) is the schema of the file.
 
@@ -217,9 +221,23 @@ def lock() -> str:
     """Return the page of the lock format, from its schema."""
     return f"""# macbuild.lock
 
-The lock pins every source of every recipe, per release and architecture, by file name, size and sha256. `macbuild lock`
-writes it, `macbuild lock --check` fails if it and the recipes differ. A source that is not pinned is never used: one
-that could not be reached when the lock was written is listed as unpinned, with the reason.
+The lock pins every source of every recipe of a project, per release and architecture, by file name, size and sha256. A
+source that is not pinned is never used: one that could not be reached when the lock was written is listed as unpinned,
+with the reason.
+
+| command | effect |
+| --- | --- |
+| `macbuild lock` | pins the sources that have no pin yet, and removes pins that no recipe asks for |
+| `macbuild lock NAME...` | the same for these components alone; fails if a release of them has no pin after it |
+| `macbuild lock --update` | downloads all sources and pins what arrives; works also if the lock cannot be read |
+| `macbuild lock --update NAME...` | the same for these components alone |
+| `macbuild lock --check [NAME]...` | changes nothing, and fails if the lock and the recipes differ |
+
+macbuild's own recipes are pinned by a lock of their own. In a project the two locks are used together: the pins of the
+project count for every component, those of macbuild for macbuild's recipes that the project does not replace.
+`macbuild lock NAME` with a component of macbuild writes pins into the project's lock, for instance for a source
+that macbuild's lock has no pin for. A recipe that replaces one of macbuild needs pins in the project's lock; if it
+requests the same, `macbuild lock` takes macbuild's pin without a download.
 
 It is TOML, sorted, and written whole or not at all. [lock.schema.json](lock.schema.json) is the schema. A lock of
 another `version` is refused.

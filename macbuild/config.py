@@ -21,7 +21,7 @@ __all__ = [
     "Setting",
     "Settings",
     "bundled",
-    "data_root",
+    "is_installed",
     "load_settings",
     "project_root",
     "setting",
@@ -60,8 +60,8 @@ class Settings(Data, frozen=True):
     ] = "auto"
     dist: Annotated[str, "Folder that receives the artifacts."] = "dist"
     cache_dir: Annotated[str | None, "Folder of the store (default: the user's cache folder)."] = None
-    recipes: Annotated[str | None, "Folder of the recipes (default: the project's, else the built-in ones)."] = None
-    lock: Annotated[str | None, "Lock file (default: macbuild.lock beside the recipes)."] = None
+    recipes: Annotated[str | None, "Folder of the project's recipes (default: recipes/ of the project)."] = None
+    lock: Annotated[str | None, "The project's lock file (default: macbuild.lock beside its recipes)."] = None
     mirrors: Annotated[list[str], "Folders or URL prefixes tried before every source."] = []
     offline: Annotated[bool, "Use only the store and mirrors that are folders."] = False
     keep_going: Annotated[bool, "After a failure, continue with everything that does not depend on it."] = False
@@ -128,23 +128,32 @@ def setting(name: str) -> Setting:
 
 
 def project_root(start: Path) -> Path | None:
-    """Return the nearest folder, going up, that has a `macbuild.lock` and `recipes/`, or None."""
+    """Return the nearest folder, going up, that is a project, or None.
+
+    A project has `recipes/`, or settings of its own: `macbuild.toml`, or `[tool.macbuild]` in `pyproject.toml`. The
+    folders that are installed with macbuild are not a project.
+
+    Raises
+    ------
+    ConfigError
+        If a `pyproject.toml` on the way cannot be read.
+    """
     for folder in (start, *start.parents):
-        if (folder / "macbuild.lock").is_file() and (folder / "recipes").is_dir():
+        if not is_installed(folder) and ((folder / "recipes").is_dir() or _table_in(folder) is not None):
             return folder
     return None
 
 
-def data_root(start: Path) -> Path:
-    """Return the project that `start` is in, else the recipes inside the package."""
-    bundled = _PACKAGE / "_data"
-    return project_root(start) or (bundled if bundled.is_dir() else _PACKAGE.parent)
-
-
 def bundled(name: str) -> Path:
-    """Return a folder of data that belongs to macbuild's own code: beside the package, or inside it once installed."""
-    inside = _PACKAGE / "_data" / name
-    return inside if inside.is_dir() else _PACKAGE.parent / name
+    """Return a file or folder of data that comes with macbuild: beside the package, or inside it once installed."""
+    inside = _PACKAGE / "_data"
+    return (inside if inside.is_dir() else _PACKAGE.parent) / name
+
+
+def is_installed(path: Path) -> bool:
+    """Tell if a path is in the data of an installed macbuild, which nothing writes to."""
+    data = (_PACKAGE / "_data").resolve()
+    return data in (path.resolve(), *path.resolve().parents)
 
 
 def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start: Path) -> Settings:
@@ -203,18 +212,23 @@ def _check(name: str, value: object, where: str) -> None:
 
 
 def _file_table(start: Path) -> tuple[Path | None, dict[str, Any]]:
-    for folder in (start, *start.parents):
-        own = folder / "macbuild.toml"
-        if own.is_file():
-            return own, parse_toml(read_text(own, ConfigError), own, ConfigError)
-        project = folder / "pyproject.toml"
-        if project.is_file() and "macbuild" in (text := read_text(project, ConfigError)):
-            tools = parse_toml(text, project, ConfigError).get("tool")
-            if isinstance(tools, dict) and "macbuild" in tools:
-                if not isinstance(tools["macbuild"], dict):
-                    raise ConfigError("is not a table", where=f"{project}: tool.macbuild")
-                return project, tools["macbuild"]
-    return None, {}
+    found = (_table_in(folder) for folder in (start, *start.parents))
+    return next((pair for pair in found if pair is not None), (None, {}))
+
+
+def _table_in(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the settings in a folder and their file, or None if it has none."""
+    own = folder / "macbuild.toml"
+    if own.is_file():
+        return own, parse_toml(read_text(own, ConfigError), own, ConfigError)
+    project = folder / "pyproject.toml"
+    if project.is_file() and "macbuild" in (text := read_text(project, ConfigError)):
+        tools = parse_toml(text, project, ConfigError).get("tool")
+        if isinstance(tools, dict) and "macbuild" in tools:
+            if not isinstance(tools["macbuild"], dict):
+                raise ConfigError("is not a table", where=f"{project}: tool.macbuild")
+            return project, tools["macbuild"]
+    return None
 
 
 def _rebased(key: str, value: object, folder: Path) -> object:

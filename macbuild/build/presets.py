@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from macbuild.build.cmake import CMakeProject, child_environment, settings
-from macbuild.config import project_root
+from macbuild.config import is_installed, project_root
 from macbuild.errors import BuildError
 from macbuild.files import atomic_path
 
@@ -47,7 +47,7 @@ def write_presets(project: CMakeProject, name: str) -> Path | None:
         The file exists and is not a valid JSON object.
     """
     path = project.source / _NAME
-    if project_root(project.source) is None or not os.access(project.source, os.W_OK):
+    if is_installed(project.source) or project_root(project.source) is None or not os.access(project.source, os.W_OK):
         return None
     old = _read(path)
     new = _merged(old, _configure_preset(project, name), {"name": name, "configurePreset": name, "vendor": {_MARK: 1}})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +12,15 @@ from macbuild.cli.session import Session
 from macbuild.errors import LockError
 from macbuild.events import counted
 
+if TYPE_CHECKING:
+    from macbuild.recipe.lock import Lock
+
 __all__ = ["register"]
+
+Components = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Components (default: all that are in the project or its lock)."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -21,33 +30,68 @@ def register(app: typer.Typer) -> None:
 
 def _lock(
     session: Session,
+    names: Components = None,
     *,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; fail if recipes and lock differ.")] = False,
-    update: Annotated[bool, typer.Option("--update", help="Download everything again and update the pins.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Download the sources again and update their pins.")] = False,
 ) -> None:
-    """Pin every source of the recipes by size and sha256."""
-    from macbuild.recipe.lock import Lock, drift, load_lock, save_lock
+    """Pin the sources of the project's recipes by size and sha256.
 
-    project = session.project
+    Pins that fit their recipe are kept, and the sources without one are downloaded. With names, only the pins of these
+    components change; a component of macbuild gets pins of its own in the project's lock. A source that cannot be
+    reached is listed as unpinned; if a component that was named has no other, the command fails.
+    """
     if check:
-        lines = drift(project.recipes, load_lock(project.lock_path))
-        for line in lines:
-            typer.echo(line)
-        if lines:
-            raise LockError(
-                f"{counted(len(lines), 'difference')} from the recipes",
-                where=project.lock_path,
-                hint="run: macbuild lock",
-            )
-        session.say(f"{project.lock_path} and the recipes agree")
+        _check(session, names or [])
         return
     from macbuild.cli.progress import subscribe
-    from macbuild.commands.lock import write_lock
+    from macbuild.commands.lock import check_pinned, write_lock
+    from macbuild.recipe.lock import save_lock
 
-    old = load_lock(project.lock_path) if project.lock_path.exists() else Lock()
+    project = session.project
+    project.check_writable(project.lock_path)
+    old = _old_lock(session, again=update and not names)
     with subscribe(session) as emit:
-        lock = write_lock(project, old, emit, update=update)
+        lock = write_lock(project, old, emit, names=names or [], update=update)
     save_lock(project.lock_path, lock)
     session.say(
         f"{project.lock_path}: {counted(len(lock.pinned), 'source')} pinned, {len(lock.unpinned)} not reachable"
     )
+    if names:
+        check_pinned(project.locked_recipes(lock, names), lock)
+
+
+def _old_lock(session: Session, *, again: bool) -> Lock:
+    """Return the lock as it is; an empty one if there is none, or if it cannot be read and all is pinned `again`."""
+    from macbuild.recipe.lock import Lock
+
+    project = session.project
+    if not project.lock_path.exists():
+        return Lock()
+    try:
+        return project.own_lock
+    except LockError as error:
+        if not again:
+            raise
+        session.say(f"{error}; all sources are pinned again")
+        return Lock()
+
+
+def _check(session: Session, names: Sequence[str]) -> None:
+    """Print the differences between recipes and lock; a `LockError` if there are some."""
+    from macbuild.recipe.lock import Lock, drift
+
+    project = session.project
+    lock = project.own_lock
+    if names:
+        lock = Lock(
+            pinned=[entry for entry in project.lock.pinned if entry.component in names],
+            unpinned=[entry for entry in project.lock.unpinned if entry.component in names],
+        )
+    lines = drift(project.locked_recipes(lock, names), lock, project.recipes.folder)
+    for line in lines:
+        typer.echo(line)
+    if lines:
+        differences = f"{counted(len(lines), 'difference')} from the recipes"
+        raise LockError(differences, where=project.lock_path, hint=f"run: {project.lock_command(*names)}")
+    session.say(f"{project.lock_path} and the recipes agree")

@@ -170,18 +170,18 @@ def schema(session: Session) -> None:
 
 
 def _load(session: Session, edits: str) -> list[EditFile]:
+    from macbuild.config import bundled
     from macbuild.errors import nearest
     from macbuild.source.patch import load_edits
 
     if "/" in edits or edits.endswith(".toml") or edits in {".", ".."}:
         return load_edits(Path(edits))
-    folder = session.project.recipes_folder.parent / "patches"
-    if not (folder / edits).is_dir():
-        known = sorted(entry.name for entry in folder.glob("*") if entry.is_dir())
-        raise PatchError(
-            f"there are no edits for {edits!r}", where=folder, hint=nearest(edits, known) if known else None
-        )
-    return load_edits(folder / edits)
+    places = [session.project.recipes_folder.parent / "patches", bundled("patches")]
+    for folder in places:
+        if (folder / edits).is_dir():
+            return load_edits(folder / edits)
+    known = sorted({entry.name for folder in places for entry in folder.glob("*") if entry.is_dir()})
+    raise PatchError(f"there are no edits for {edits!r}", where=places[0], hint=nearest(edits, known))
 
 
 def _state_facts(report: EditReport | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`macbuild recipes`: list recipes, show one, check all, and print their schema."""
+"""`macbuild recipes`: list recipes, show one, check all, start a new one, and print their schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from macbuild.recipe.model import Recipe
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List, show and check recipes.", no_args_is_help=True)
+app = typer.Typer(help="List, show, check and start recipes.", no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
@@ -82,30 +82,51 @@ def _show(session: Session, name: str, *, json: Json = False) -> None:
 
 
 def _lint(session: Session) -> None:
-    """Check every recipe, and that each release has a pinned source."""
+    """Check every recipe of the project, and that its lock has their sources."""
+    from macbuild.recipe.check import problems
     from macbuild.recipe.cycles import cycles
     from macbuild.recipe.lint import repetitions
     from macbuild.recipe.load import load_recipe, recipe_paths
-    from macbuild.recipe.lock import drift, load_lock
+    from macbuild.recipe.lock import drift
 
-    folder = session.project.recipes_folder
+    project = session.project
+    folder, lock = project.recipes_folder, project.own_lock
     errors: list[MacbuildError] = []
-    recipes = {}
-    for path in recipe_paths(folder):
+    paths = recipe_paths(folder)
+    for path in paths:
         try:
-            recipes[path.parent.name] = load_recipe(path)
+            load_recipe(path)
         except RecipeError as error:
             errors.append(error)
     lines = [str(error) + (f" ({error.hint})" if error.hint else "") for error in errors]
+    hint = None
     if not errors:
-        lines += [line for path in recipe_paths(folder) for line in repetitions(path, recipes)]
+        recipes = project.recipes
+        root = folder.parent
+        lines += [line for path in paths for line in repetitions(path, recipes)]
+        lines += [line for name in recipes.own for line in problems(recipes[name], recipes.folder(name), root)]
         lines += cycles(recipes)
-        lines += drift(session.project.recipes, load_lock(session.project.lock_path))
+        unlocked = drift(project.locked_recipes(lock), lock, recipes.folder)
+        lines += unlocked
+        hint = f"run: {project.lock_command()}" if unlocked else None
     for line in lines:
         typer.echo(line)
     if lines:
-        raise RecipeError(counted(len(lines), "problem"), where=folder)
-    session.say(f"{counted(len(recipes), 'recipe')} checked, no problems")
+        raise RecipeError(counted(len(lines), "problem"), where=folder, hint=hint)
+    session.say(f"{counted(len(paths), 'recipe')} checked, no problems")
+
+
+def _new(session: Session, name: Annotated[str, typer.Argument(metavar="NAME", help="The new component.")]) -> None:
+    """Write a component that builds: a small library with a recipe, a test and a licence, to be replaced by yours."""
+    from macbuild.commands.skeleton import make_recipe
+    from macbuild.config import bundled
+    from macbuild.recipe.load import recipe_paths
+
+    replaced = [path for path in recipe_paths(bundled("recipes")) if path.parent.name == name]
+    folder = make_recipe(session.project, name)
+    if replaced:
+        session.say(f"{name} replaces the component of this name that macbuild has")
+    session.say(f"{folder}: a component that builds; try: macbuild build {name}")
 
 
 def _schema(session: Session) -> None:
@@ -118,4 +139,5 @@ def _schema(session: Session) -> None:
 command(app, "list", ("recipes",))(_list)
 command(app, "show", ("recipes", "lock"))(_show)
 command(app, "lint", ("recipes", "lock"))(_lint)
+command(app, "new", ("recipes",))(_new)
 command(app, "schema")(_schema)

@@ -86,7 +86,9 @@ def say_what_is_missing(session: Session, plan: Plan, left_out: Mapping[str, Mac
 def _short_reason(error: MacbuildError) -> str:
     """Return why a component is left out and what to do, for one line of 80 characters."""
     if isinstance(error, LockError):
-        return "no source is pinned; to pin one, run: macbuild lock"
+        # Outside of a project, the command that pins names the one that makes a project.
+        command = (error.hint or "").partition(";")[0].rpartition("macbuild ")[2]
+        return f"no source is pinned; run: macbuild {command}" if command else "no source is pinned"
     if isinstance(error, UnreachableError):
         return "no source can be reached; try again, or use --mirror"
     return error.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,12 +77,17 @@ def check_upstream(project: Project, version: str | None, emit: Emit) -> list[Co
     PatchError, FileError
         The edits are not valid data, or files cannot be written.
     """
-    recipes = [recipe for name, recipe in project.recipes.items() if project.recipes.edits(name).is_dir()]
+    own = _edited(project, project.recipes.own)
+    recipes = own or _edited(project, project.recipes)
     pairs = [(recipe, release) for recipe in recipes if (release := _release(project, recipe, version))]
     if not pairs:
         where = f"version {version}" if version else project.recipes_folder
         raise PlanError("no component with edits has a source from git or the web", where=where)
     return [_check(project, recipe, release, emit) for recipe, release in pairs]
+
+
+def _edited(project: Project, recipes: Mapping[str, Recipe]) -> list[Recipe]:
+    return [recipe for name, recipe in recipes.items() if project.recipes.edits(name).is_dir()]
 
 
 def _release(project: Project, recipe: Recipe, version: str | None) -> Release | None:
@@ -162,7 +167,11 @@ class _Tree:
         pinned = self.project.lock.pin(ref)
         if pinned is not None and not pinned.fits(candidate.fetch):
             pinned = None
-        source = resolved(candidate, pinned).fetch if pinned else candidate.fetch
+        source = (
+            resolved(candidate, pinned, self.project.lock_command(self.recipe.name)).fetch
+            if pinned
+            else candidate.fetch
+        )
         if isinstance(source, GitSource) and not settings.offline and not (pinned and settings.mirrors):
             source = GitSource(url=source.url, commit=git_commit(source, self.folder, self._progress))
             self._fetch_some(source, candidate, files)

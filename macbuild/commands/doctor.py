@@ -48,14 +48,19 @@ def check_machine(project: Project) -> Iterator[DoctorCheck]:
     yield _program("npm", "npm sources", "install Node.js")
     yield _program("apt-get", "Debian sources", "use a folder that has their files as a --mirror")
     yield _program("git", "git sources", "install git")
-    yield _attempt("recipes", lambda: f"{len(project.recipes)} in {project.recipes_folder}")
-    yield _attempt("lock", lambda: f"{len(project.lock.pinned)} sources pinned in {project.lock_path}")
+    yield _attempt("recipes", lambda: _recipes(project))
+    yield _attempt("lock", lambda: f"{len(project.own_lock.pinned)} sources pinned in {project.lock_path}")
     yield _attempt("compiler", lambda: _compiler(project))
     yield _attempt("cmake", lambda: ", ".join(f"{name} {version}" for name, version in cmake_versions().items()))
     yield _program(os.environ.get("CXX", "c++"), "macbuild test", "install g++ or clang++")
     yield _program("ccache", "faster recompilation", "install ccache")
     yield _store(project)
     yield _room(project)
+
+
+def _recipes(project: Project) -> str:
+    own, others = len(project.recipes.own), len(project.recipes) - len(project.recipes.own)
+    return f"{own} in {project.recipes_folder}" + (f", and {others} of macbuild" if others else "")
 
 
 def _compiler(project: Project) -> str:

@@ -1,28 +1,29 @@
-"""Make the lock: download every source that the recipes name, and pin it by size and sha256."""
+"""Write the lock of a project: download the sources that its recipes name, and pin them by size and sha256."""
 
 from __future__ import annotations
 
 import tempfile
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from macbuild.commands.project import Project
-from macbuild.errors import UnreachableError
+from macbuild.errors import RecipeError, UnreachableError
 from macbuild.events import Emit, Note, Progress
 from macbuild.recipe.lock import Lock, Pinned, SourceRef, Unpinned, source_refs
+from macbuild.recipe.model import Recipe
 from macbuild.recipe.release import Candidate
 from macbuild.source.fetch.download import Pin
 from macbuild.source.fetch.git import git_commit
 from macbuild.source.fetch.providers import fetch
 from macbuild.source.fetch.sources import FileSource, GitSource, Source
 
-__all__ = ["write_lock"]
+__all__ = ["check_pinned", "write_lock"]
 
 
-def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock:
-    """Return a lock for all recipes.
+def write_lock(project: Project, old: Lock, emit: Emit, *, names: Sequence[str] = (), update: bool) -> Lock:
+    """Return a lock for the project's recipes, and for those of macbuild that it had pins for.
 
     Parameters
     ----------
@@ -32,22 +33,34 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
         Pins that are kept where a source did not change, unless `update` is set. Local files are pinned as they are.
     emit
         Receives progress.
+    names
+        Pin only the sources of these components, and keep all else as it is.
     update
-        Download everything again.
+        Download the sources again.
 
     Raises
     ------
+    PlanError
+        There is no recipe of a name.
+    RecipeError
+        If a local file of a recipe does not exist.
     FetchError, IntegrityError
         If a source answers with something that is not usable. A source that cannot be reached is listed as unpinned.
     """
-    pinned: list[Pinned] = []
-    unpinned: list[Unpinned] = []
+    recipes = project.locked_recipes(old, names)
+    pinned = [entry for entry in old.pinned if names and entry.component not in recipes]
+    unpinned = [entry for entry in old.unpinned if names and entry.component not in recipes]
+    sources = [
+        (ref, candidate, _known(project, old, ref, candidate))
+        for recipe in recipes.values()
+        for ref, candidate in source_refs(recipe)
+    ]
+    for ref, candidate, known in sources:
+        if known is None:
+            _check_local(project, ref, candidate)
     with tempfile.TemporaryDirectory(prefix="macbuild-lock-") as folder:
         pins = _Pins(project, emit, Path(folder))
-        for ref, candidate in chain.from_iterable(map(source_refs, project.recipes.values())):
-            known = old.pin(ref)
-            if known is not None and not known.fits(candidate.fetch):
-                known = None
+        for ref, candidate, known in sources:
             if known is not None and not update and not isinstance(candidate.fetch, FileSource):
                 pinned.append(known)
                 continue
@@ -62,6 +75,45 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, update: bool) -> Lock
                 reason = "could not be reached when the lock was written"
                 unpinned.append(Unpinned(**msgspec.structs.asdict(ref), reason=reason))
     return Lock(pinned=pinned, unpinned=unpinned)
+
+
+def check_pinned(recipes: Mapping[str, Recipe], lock: Lock) -> None:
+    """Refuse a lock in which a release of a component has sources and none of them is pinned.
+
+    Raises
+    ------
+    UnreachableError
+        With the first such release, and what its user can do.
+    """
+    for recipe in recipes.values():
+        found: dict[tuple[str, str], bool] = {}
+        for ref, _ in source_refs(recipe):
+            place = (ref.version, ref.arch)
+            found[place] = found.get(place, False) or lock.pin(ref) is not None
+        for (version, arch), is_pinned in found.items():
+            if not is_pinned:
+                hint = f"check the address and the network, or build from a folder: --source {recipe.name}=FOLDER"
+                where = f"{recipe.name} {version} {arch}"
+                raise UnreachableError("no source can be reached, so none is pinned", where=where, hint=hint)
+
+
+def _known(project: Project, old: Lock, ref: SourceRef, candidate: Candidate) -> Pinned | None:
+    """Return the pin that a source has, or that macbuild's own lock has for the same request."""
+    known = old.pin(ref)
+    # A local path means another file in another recipe.
+    if known is None and not isinstance(candidate.fetch, FileSource):
+        known = project.shipped_lock.pin(ref)
+    return known if known is not None and known.fits(candidate.fetch) else None
+
+
+def _check_local(project: Project, ref: SourceRef, candidate: Candidate) -> None:
+    """Refuse a local file that does not exist; it is no matter of a network that answers later."""
+    if isinstance(candidate.fetch, FileSource):
+        folder = project.recipes.folder(ref.component)
+        if not (folder / candidate.fetch.path).exists():
+            problem = f"the source {ref.source!r} is {candidate.fetch.path!r}, and there is no such file or folder"
+            hint = f"correct the path, then run: {project.lock_command(ref.component)}"
+            raise RecipeError(problem, where=folder / "recipe.toml", hint=hint)
 
 
 class _Pins:

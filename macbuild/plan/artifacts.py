@@ -101,9 +101,8 @@ class ArtifactPlanner:
         facts = {"recipe": data_digest(package)}
         if package.files:
             globs = [rule.source for rule in package.files]
-            facts["source"] = inputs_digest(
-                self.components.recipes.root, self.components.recipes.folder(plan.recipe.name), globs
-            )[1]
+            recipes, name = self.components.recipes, plan.recipe.name
+            facts["source"] = inputs_digest(recipes.root_of(name), recipes.folder(name), globs)[1]
         place = f"{plan.recipe.name}-{plan.version}-macos-{arch}"
         return self.components.builder.add(f"{place}/assemble{suffix}", "assemble", spec, facts, [plan.fixed, *steps])
 

@@ -323,7 +323,7 @@ class ComponentPlanner:
         settled = digest([setting, keys])
         step = f"{place}/{'consumer' if project else 'build'}"
         # The same name for all settings: compilers are given paths in it, and so ccache knows what they did before.
-        mark = digest(str(self.recipes.root.absolute()))[:12]
+        mark = digest(str(self.recipes.root_of(recipe.name).absolute()))[:12]
         folder = f"{step.replace('/build', '').replace('/', '-')}-{toolchain.name}-{mark}"
         needed = tuple(need for need, _ in roles)
         spec = BuildSpec(recipe.name, project, folder, build, target, needed, toolchain_name, settled)
@@ -343,7 +343,7 @@ class ComponentPlanner:
     def _input_files(self, component: str, globs: Sequence[str]) -> tuple[int, str]:
         key = (component, tuple(globs))
         if key not in self._inputs:
-            self._inputs[key] = inputs_digest(self.recipes.root, self.recipes.folder(component), globs)
+            self._inputs[key] = inputs_digest(self.recipes.root_of(component), self.recipes.folder(component), globs)
         return self._inputs[key]
 
     def _checked(self, plan: ComponentPlan, place: str, target: Target, request: BuildRequest) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from macbuild.plan.keys import data_digest
 from macbuild.plan.model import ArtifactPlan, AssembleSpec, BuildRequest, Plan, Refusal
 from macbuild.plan.sources import SourcePlanner
 from macbuild.recipe.load import Recipes
-from macbuild.recipe.lock import Lock
+from macbuild.recipe.lock import Lock, lock_command
 from macbuild.recipe.model import Package, Recipe
 from macbuild.recipe.options import Choice
 from macbuild.recipe.release import Release
@@ -42,6 +42,8 @@ class Planner:
         Folders of the user that are used as sources, by component.
     choice
         The options that the user chose.
+    lock_command
+        Returns the command that pins the sources of a component, for hints.
     """
 
     recipes: Recipes
@@ -52,6 +54,7 @@ class Planner:
     refuse: bool = False
     folders: Mapping[str, Path] = field(default_factory=dict)
     choice: Choice = field(default_factory=Choice)
+    lock_command: Callable[[str], str] = lock_command
 
     def plan(self, request: BuildRequest) -> Plan:
         """Return the plan of a request.
@@ -135,7 +138,8 @@ class Planner:
         return Plan(builder.steps, (), (), (installed.id,))
 
     def _components(self, builder: PlanBuilder) -> ComponentPlanner:
-        sources = SourcePlanner(self.lock, self.recipes, self.unavailable, self.folders, builder)
+        given = (self.lock, self.recipes, self.unavailable, self.folders, builder)
+        sources = SourcePlanner(*given, lock_command=self.lock_command)
         return ComponentPlanner(self.recipes, self.environ, sources, self.choice, builder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,8 @@ class SourcePlanner:
         Folders of the user that are used instead, by component.
     builder
         Receives the steps.
+    lock_command
+        Returns the command that pins the sources of a component, for hints.
     """
 
     lock: Lock
@@ -49,6 +51,7 @@ class SourcePlanner:
     unavailable: Mapping[str, MacbuildError]
     folders: Mapping[str, Path]
     builder: PlanBuilder
+    lock_command: Callable[[str], str]
 
     def prebuilt(self, recipe: Recipe, release: Release, arch: str, place: str) -> tuple[FetchSpec, Step]:
         """Return where the files of one architecture come from, and the step that has arranged them.
@@ -153,7 +156,8 @@ class SourcePlanner:
                 missing.append(error)
                 skipped.append(f"{ref.source} ({candidate.fetch.describe()}): {error}")
             else:
-                possible.append(FetchSpec(ref, resolved(candidate, pin), pin, tuple(skipped)))
+                usable = resolved(candidate, pin, self.lock_command(recipe.name))
+                possible.append(FetchSpec(ref, usable, pin, tuple(skipped)))
         stored = (spec for spec in possible if self._is_stored(spec))
         chosen = next(stored, possible[0] if possible else None)
         if chosen is not None:
@@ -163,7 +167,7 @@ class SourcePlanner:
         if missing:
             why = "; ".join(skipped)
             raise UnreachableError(f"no source is available: {why}", where=where, hint=missing[-1].hint)
-        hint = "run: macbuild lock"
+        hint = f"run: {self.lock_command(recipe.name)}"
         if arch == ANY:
             hint += f"; or use a folder of your own: --source {recipe.name}=FOLDER"
         raise LockError(f"no source is pinned: {'; '.join(skipped)}", where=where, hint=hint)
@@ -189,4 +193,5 @@ class SourcePlanner:
         """Say that a local source differs from the lock, which a release should not."""
         pinned = self.lock.pin(spec.ref)
         if isinstance(spec.candidate.fetch, FileSource) and (pinned is None or pinned.sha256 != spec.pin.sha256):
-            self.builder.remarks.append(f"{spec.ref.id} is used as it is now; to pin it, run: macbuild lock")
+            command = self.lock_command(spec.ref.component)
+            self.builder.remarks.append(f"{spec.ref.id} is used as it is now; to pin it, run: {command}")

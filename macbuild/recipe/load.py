@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 
 from macbuild.data import PLACEHOLDER, load_toml
@@ -46,49 +47,73 @@ def load_recipe(path: Path) -> Recipe:
 
 
 class Recipes(Mapping[str, Recipe]):
-    """Recipes by name, and where each lies.
+    """Recipes by name, and where each lies: those of a project, over those that it is based on.
 
     A component is a folder with `recipe.toml`, directly below the root or below a folder that groups several.
 
     Parameters
     ----------
     root
-        The folder that all of them lie in.
+        The folder that all of the project's lie in.
     folders
         The folder of each component.
     table
         The recipes.
+    base
+        Returns the recipes that those of the project are added to, or replace; called when one of them is needed.
     """
 
-    def __init__(self, root: Path, folders: Mapping[str, Path], table: Mapping[str, Recipe]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        folders: Mapping[str, Path],
+        table: Mapping[str, Recipe],
+        base: Callable[[], Recipes] | None = None,
+    ) -> None:
         self.root = root
         self._folders = dict(folders)
         self._table = dict(table)
+        self._load_base = base
 
     def __getitem__(self, name: str) -> Recipe:
         """Return a recipe by name."""
-        return self._table[name]
+        found = self._table.get(name)
+        return self._base[name] if found is None and self._base is not None else self._table[name]
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names in order."""
-        return iter(self._table)
+        return iter(sorted({*self._table, *(self._base or ())}))
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self._table)
+        return len({*self._table, *(self._base or ())})
+
+    @cached_property
+    def _base(self) -> Recipes | None:
+        return self._load_base() if self._load_base else None
 
     @property
-    def groups(self) -> list[Path]:
-        """Return the folders that components lie in: the root, and each folder that groups some."""
+    def own(self) -> Mapping[str, Recipe]:
+        """Return the project's own recipes."""
+        return self._table
+
+    def root_of(self, name: str) -> Path:
+        """Return the folder that a component and all that it may be built from lie in."""
+        return self.root if name in self._table or self._base is None else self._base.root
+
+    def groups(self, name: str) -> list[Path]:
+        """Return the folders that components beside one lie in: the root, and each folder that groups some."""
+        if name not in self._table and self._base is not None:
+            return self._base.groups(name)
         return sorted({self.root, *(folder.parent for folder in self._folders.values())})
 
     def folder(self, name: str) -> Path:
         """Return the folder of a component."""
-        return self._folders[name]
+        return self._folders[name] if name in self._table or self._base is None else self._base.folder(name)
 
     def edits(self, name: str) -> Path:
         """Return the folder of the edits of a component, which need not be there."""
-        return self.root.parent / "patches" / name
+        return self.root_of(name).parent / "patches" / name
 
     def known(self, name: str) -> Recipe:
         """Return the recipe of a name; a `PlanError` with the nearest one if there is none."""
@@ -107,16 +132,28 @@ def recipe_paths(root: Path) -> list[Path]:
     return sorted(paths, key=lambda path: path.parent.name)
 
 
-def load_recipes(root: Path) -> Recipes:
-    """Read all recipes below a folder, in order of name; none at all, or two of one name, is a `RecipeError`."""
+def load_recipes(root: Path, base: Callable[[], Recipes] | None = None) -> Recipes:
+    """Read all recipes below a folder, in order of name.
+
+    Parameters
+    ----------
+    root
+        The folder.
+    base
+        Returns the recipes that those of the folder are added to, or replace.
+
+    Raises
+    ------
+    RecipeError
+        A recipe is not valid, or two have one name.
+    """
     folders: dict[str, Path] = {}
     for path in recipe_paths(root):
         same = folders.setdefault(path.parent.name, path.parent)
         if same != path.parent:
             raise RecipeError(f"{path.parent.name!r} is the name of two components, also in {same}", where=path)
-    if not folders:
-        raise RecipeError("there is no recipe", where=root, hint="point --recipes at a folder of <name>/recipe.toml")
-    return Recipes(root, folders, {name: load_recipe(folder / "recipe.toml") for name, folder in folders.items()})
+    table = {name: load_recipe(folder / "recipe.toml") for name, folder in folders.items()}
+    return Recipes(root, folders, table, base)
 
 
 def _check_build(recipe: Recipe, path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +15,6 @@ from msgspec import Meta
 from macbuild.data import Data, convert, parse_toml, read_text
 from macbuild.errors import LockError
 from macbuild.files import atomic_path
-from macbuild.recipe.load import Recipes
 from macbuild.recipe.model import Recipe
 from macbuild.recipe.release import Candidate
 from macbuild.source.fetch.sources import FileSource, GitSource, Source
@@ -26,6 +27,7 @@ __all__ = [
     "Unpinned",
     "drift",
     "load_lock",
+    "lock_command",
     "resolved",
     "save_lock",
     "source_refs",
@@ -33,6 +35,7 @@ __all__ = [
 
 FORMAT = 1
 _HEAD = "# Written by `macbuild lock`. Change a recipe and run it again; `macbuild lock --check` compares the two.\n\n"
+_CONFLICT = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
 _NO_COMMIT = "the lock has no commit for the branch or tag of the recipe"
 _NO_NAME = "the lock has a commit, and the recipe asks for no branch or tag"
 
@@ -109,8 +112,15 @@ def source_refs(recipe: Recipe) -> Iterator[tuple[SourceRef, Candidate]]:
                 )
 
 
-def resolved(candidate: Candidate, pinned: Pinned) -> Candidate:
+def resolved(candidate: Candidate, pinned: Pinned, command: str) -> Candidate:
     """Return a source as it may be fetched: a branch or tag is replaced by the commit that is pinned.
+
+    Parameters
+    ----------
+    candidate, pinned
+        The source and its pin.
+    command
+        Pins the source again, for the hint.
 
     Raises
     ------
@@ -120,14 +130,26 @@ def resolved(candidate: Candidate, pinned: Pinned) -> Candidate:
     source = candidate.fetch
     if not pinned.fits(source):
         problem = _NO_COMMIT if pinned.commit is None else _NO_NAME
-        raise LockError(f"{problem} ({source.describe()})", where=pinned.id, hint="run: macbuild lock")
+        raise LockError(f"{problem} ({source.describe()})", where=pinned.id, hint=f"run: {command}")
     if not isinstance(source, GitSource) or pinned.commit is None:
         return candidate
     return msgspec.structs.replace(candidate, fetch=GitSource(url=source.url, commit=pinned.commit))
 
 
-def load_lock(path: Path) -> Lock:
+def lock_command(*words: str) -> str:
+    """Return the command that pins sources in the lock of the current folder's project, for hints."""
+    return shlex.join(["macbuild", "lock", *words])
+
+
+def load_lock(path: Path, command: str = "macbuild lock") -> Lock:
     """Read a lock file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    command
+        Writes this file, for hints.
 
     Raises
     ------
@@ -135,22 +157,31 @@ def load_lock(path: Path) -> Lock:
         If it is missing, damaged, or of a version that this macbuild does not know.
     """
     try:
-        text = read_text(path, LockError)
+        return _read_lock(path)
     except LockError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise LockError("there is no lock file", where=path, hint="run: macbuild lock") from error
-        raise
+            raise LockError("there is no lock file", where=path, hint=f"run: {command}") from error
+        if isinstance(error.__cause__, OSError):
+            raise
+        hint = f"to pin everything again, run: {command} --update" + (f"; or {error.hint}" if error.hint else "")
+        raise LockError(error.message, where=error.where, hint=hint) from error
+
+
+def _read_lock(path: Path) -> Lock:
+    text = read_text(path, LockError)
+    if not text.strip():
+        raise LockError("is empty", where=path)
+    if _CONFLICT.search(text):
+        raise LockError("has the conflict markers of a merge", where=path, hint="choose one side of each conflict")
     data = parse_toml(text, path, LockError)
     if data.get("version") != FORMAT:
-        hint = "use the macbuild that wrote it, or write it again with: macbuild lock"
-        raise LockError(f"lock version {data.get('version')!r}, this macbuild reads {FORMAT}", where=path, hint=hint)
+        problem = f"lock version {data.get('version')!r}, this macbuild reads {FORMAT}"
+        raise LockError(problem, where=path, hint="use the macbuild that wrote it")
     lock = convert(data, Lock, path, LockError)
     seen: set[str] = set()
     for entry in (*lock.pinned, *lock.unpinned):
         if entry.id in seen:
-            raise LockError(
-                f"{entry.id} is listed twice", where=path, hint="keep one of the two, or run: macbuild lock"
-            )
+            raise LockError(f"{entry.id} is listed twice", where=path, hint="keep one of the two")
         seen.add(entry.id)
     return lock
 
@@ -164,8 +195,11 @@ def save_lock(path: Path, lock: Lock) -> None:
         partial.write_text(_HEAD + tomli_w.dumps(data), "utf-8")
 
 
-def drift(recipes: Recipes, lock: Lock) -> list[str]:
-    """Return what differs between lock and recipes with their local files, a line each; nothing if they agree."""
+def drift(recipes: Mapping[str, Recipe], lock: Lock, folder: Callable[[str], Path]) -> list[str]:
+    """Return what differs between lock and recipes with their local files, a line each; nothing if they agree.
+
+    `folder` returns the folder of a recipe by its name.
+    """
     from macbuild.source.fetch.local import local_pin
 
     sources = [pair for recipe in recipes.values() for pair in source_refs(recipe)]
@@ -178,7 +212,7 @@ def drift(recipes: Recipes, lock: Lock) -> list[str]:
         if entry is not None and not entry.fits(candidate.fetch):
             lines.append(f"{ref.id}: {_NO_COMMIT if entry.commit is None else _NO_NAME} ({ref.request})")
         if entry is not None and isinstance(candidate.fetch, FileSource):
-            now = local_pin(recipes.folder(ref.component) / candidate.fetch.path)
+            now = local_pin(folder(ref.component) / candidate.fetch.path)
             if now is not None and now.sha256 != entry.sha256:
                 lines.append(f"{ref.id}: has changed since it was pinned ({ref.request})")
     return sorted(lines)

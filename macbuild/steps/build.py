@@ -183,7 +183,9 @@ def prepared_project(spec: BuildSpec, stages: Sequence[Path], context: Context, 
     """Return the project of a component with its toolchain and stubs prepared in its kept folder."""
     _start_over_if_other(folder, spec.settled)
     toolchain = find_toolchain(spec.toolchain, spec.target, os.environ)
-    needs = _Needs(folder, {**dict.fromkeys(map(str, context.recipes.groups), "recipes"), str(folder): "build"})
+    needs = _Needs(
+        folder, {**dict.fromkeys(map(str, context.recipes.groups(spec.component)), "recipes"), str(folder): "build"}
+    )
     for need, stage in zip(spec.needed, stages, strict=True):
         needs.add(need, stage, foreign=bool(spec.build.project), stubs=spec.target is not None)
     own = {name: needs.filled(value) for name, value in spec.build.definitions.items()}
@@ -350,13 +352,13 @@ def _check_inputs(project: CMakeProject, spec: BuildSpec, recipes: Recipes) -> N
     command = [str(find_ninja()), "-C", str(project.build_folder), "-t", "deps"]
     done = subprocess.run(command, env=child_environment(project), capture_output=True, text=True, check=False)
     # Thousands of headers: as text, because making a path of each takes longer than ninja does.
-    inside = f"{os.path.abspath(recipes.root)}{os.sep}"
+    inside = f"{os.path.abspath(recipes.root_of(spec.component))}{os.sep}"
     names = {line.strip() for line in done.stdout.splitlines() if line.startswith("    ")}
     names |= {str(path) for path in model(project).inputs}
     paths = {
         os.path.normpath(name if name[:1] == os.sep else f"{project.build_folder}{os.sep}{name}") for name in names
     }
-    inputs = input_files(recipes.root, recipes.folder(spec.component), spec.build.inputs)
+    inputs = input_files(recipes.root_of(spec.component), recipes.folder(spec.component), spec.build.inputs)
     declared = {os.path.abspath(path) for path in inputs}
     used = {path for path in paths if path.startswith(inside)}
     missing = sorted(path.removeprefix(inside) for path in used - declared)

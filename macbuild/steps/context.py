@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 
 from macbuild.events import Emit, Meter, Progress
 from macbuild.recipe.load import Recipes
+from macbuild.recipe.lock import lock_command
 from macbuild.store import Store
 
 __all__ = ["Cancelled", "Context"]
@@ -36,6 +37,8 @@ class Context:
         The time in what is built, in seconds since 1970.
     offline, mirrors
         How sources may be reached.
+    lock_command
+        Returns the command that pins sources, for hints.
     compiler_environ
         Environment with which compilers that steps start share the jobs of the run.
     """
@@ -47,6 +50,7 @@ class Context:
     epoch: int = 0
     offline: bool = False
     mirrors: Sequence[str] = ()
+    lock_command: Callable[..., str] = lock_command
     compiler_environ: Mapping[str, str] = field(default_factory=dict)
     cancelled: Event = field(default_factory=Event)
 

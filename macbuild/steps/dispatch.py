@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
 
-from macbuild.errors import AuditError, StoreError
+from macbuild.errors import AuditError, IntegrityError, StoreError
 from macbuild.events import Note, counted
 from macbuild.plan.model import (
     AssembleSpec,
@@ -85,17 +85,22 @@ def _fetch(spec: FetchSpec, job: _Job) -> str:
     context = job.context
     for line in spec.skipped:
         context.emit(Note("debug", f"skipped: {line}", job.step.id))
-    fetch(
-        spec.candidate.fetch,
-        Pin(spec.pin.file, spec.pin.size, spec.pin.sha256),
-        job.work / spec.pin.file,
-        work=context.store.partial(spec.pin.sha256),
-        shared=context.store.partial("shared"),
-        base=context.recipes.folder(spec.ref.component),
-        offline=context.offline,
-        mirrors=context.mirrors,
-        progress=context.meter(job.step.id, "downloading"),
-    )
+    component = spec.ref.component
+    try:
+        fetch(
+            spec.candidate.fetch,
+            Pin(spec.pin.file, spec.pin.size, spec.pin.sha256),
+            job.work / spec.pin.file,
+            work=context.store.partial(spec.pin.sha256),
+            shared=context.store.partial("shared"),
+            base=context.recipes.folder(component),
+            offline=context.offline,
+            mirrors=context.mirrors,
+            progress=context.meter(job.step.id, "downloading"),
+        )
+    except IntegrityError as error:
+        hint = f"if the change is intended, pin it and review the lock: {context.lock_command('--update', component)}"
+        raise IntegrityError(error.message, where=error.where, hint=hint) from error
     return f"served by {spec.candidate.name}: {spec.candidate.fetch.describe()}"
 
 

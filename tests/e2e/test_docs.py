@@ -13,8 +13,9 @@ import pytest
 
 from macbuild.files import mirror as mirror_folder
 from macbuild.files import remove_tree
-from tests.conftest import cache_folder, quick_compilers
+from tests.conftest import cache_folder, quick_compilers, zig_cache
 from tests.e2e.conftest import ROOT, Macbuild
+from tests.support.installed import clean_environment, install
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -79,9 +80,34 @@ def checkout(page: Path) -> Path:
 
 
 RUN = [page for page in PAGES if blocks(page, "sh")]
+OF_PROJECTS = [page for page in RUN if "macbuild init\n" in "".join(blocks(page, "sh"))]
 
 
-@pytest.mark.parametrize("page", RUN, ids=name_of)
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of programs of a new environment with the installed wheel."""
+    return install(tmp_path_factory.mktemp("installed"))
+
+
+@pytest.mark.parametrize("page", OF_PROJECTS, ids=name_of)
+def test_commands_of_a_page_run_in_an_empty_folder(page: Path, programs: Path, tmp_path: Path) -> None:
+    """Run a page that makes a project as one shell session, with the installed wheel and a store of its own."""
+    work, store = tmp_path / "work", tmp_path / "store"
+    work.mkdir()
+    store.mkdir()
+    # The compiler's own cache, which all tests share.
+    (store / "zig").symlink_to(zig_cache())
+    environment = {
+        **clean_environment(),
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "MACBUILD_CACHE_DIR": str(store),
+    }
+    shell = ["bash", "-euxo", "pipefail", "-c", "".join(blocks(page, "sh"))]
+    done = subprocess.run(shell, cwd=work, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", [page for page in RUN if page not in OF_PROJECTS], ids=name_of)
 def test_commands_of_a_page_run_in_order(page: Path, macbuild: Macbuild, mirror: Path, tmp_path: Path) -> None:
     """Run a page as one shell session in a folder that has recipes, edits and a lock, like a checkout."""
     script = "".join(blocks(page, "sh"))
@@ -124,6 +150,11 @@ def test_commands_not_run_are_listed_with_the_reason() -> None:
         assert any(page == where and code.startswith(start) for page, code in shown), (
             f"no longer there: {where} {start}"
         )
+
+
+def test_pages_about_own_components_start_in_an_empty_folder() -> None:
+    pages = {"docs/how-to/add-a-component.md", "docs/how-to/add-a-library.md"}
+    assert {name_of(page) for page in OF_PROJECTS} == pages
 
 
 def test_every_how_to_has_commands_that_run() -> None:

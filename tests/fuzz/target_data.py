@@ -10,12 +10,11 @@ from pathlib import Path
 from macbuild.audit.policy import NameSet, load_policy
 from macbuild.config import load_settings
 from macbuild.errors import ConfigError, LockError, PlanError, RecipeError
-from macbuild.recipe.load import Recipes, load_recipe, load_recipes
+from macbuild.recipe.load import load_recipe, load_recipes
 from macbuild.recipe.lock import drift, load_lock, save_lock
 from macbuild.target import Arch
 from tests.fuzz.common import scratch
 
-_NONE = Recipes(Path(), {}, {})
 _ARCHS: tuple[Arch, ...] = ("arm64", "x86_64", "universal2")
 
 
@@ -39,7 +38,8 @@ def _recipe(folder: Path, content: bytes) -> None:
             with contextlib.suppress(PlanError):
                 assert recipe.release(version, arch).serves(arch)
     save_lock(folder / "macbuild.lock", load_lock(_write(folder / "empty.lock", b"version = 1\n")))
-    assert drift(load_recipes(folder), load_lock(folder / "macbuild.lock"))
+    recipes = load_recipes(folder)
+    assert drift(recipes, load_lock(folder / "macbuild.lock"), recipes.folder)
 
 
 def _lock(folder: Path, content: bytes) -> None:
@@ -54,7 +54,7 @@ def _lock(folder: Path, content: bytes) -> None:
     again = load_lock(folder / "again.lock")
     key = lambda entry: (entry.component, entry.version, entry.arch, entry.source)
     assert sorted(again.pinned, key=key) == sorted(lock.pinned, key=key)
-    assert drift(_NONE, again) == drift(_NONE, lock)
+    assert drift({}, again, Path) == drift({}, lock, Path)
 
 
 def _settings(name: str) -> Callable[[Path, bytes], None]:

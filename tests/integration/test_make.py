@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.installed import clean_environment, install
 from tests.support.sample import Sample
 
 ROOT = Path(__file__).parents[2]
 
 
-def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("MACBUILD_", "PYTHON"))}
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of programs of a new environment with the installed wheel."""
-    folder = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
-    subprocess.run(pip, check=True, capture_output=True)
-    venv.create(folder / "venv", with_pip=True)
-    programs = folder / "venv" / "bin"
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([programs / "python", "-m", "pip", "install", "-q", wheel], check=True, capture_output=True)
-    return programs
+    return install(tmp_path_factory.mktemp("installed"))
 
 
 def test_an_installed_macbuild_finds_its_recipes_from_any_folder(installed: Path, tmp_path: Path) -> None:
@@ -53,6 +41,35 @@ def test_an_installed_macbuild_finds_its_recipes_from_any_folder(installed: Path
     assert not (tmp_path / "cache").exists()
     checks = {check["name"]: check for check in json.loads(answer("doctor", "--json"))["checks"]}
     assert str(installed.parent) in checks["recipes"]["found"]
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+
+
+def test_an_installed_macbuild_never_writes_into_itself(installed: Path, tmp_path: Path) -> None:
+    (data,) = installed.parent.glob("lib/python*/site-packages/macbuild/_data")
+    before = contents(data)
+    environ = {**clean_environment(), "MACBUILD_CACHE_DIR": str(tmp_path / "cache")}
+
+    def answer(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(installed / "macbuild"), *arguments]
+        return subprocess.run(command, cwd=folder, env=environ, check=False, capture_output=True, text=True)
+
+    work = tmp_path / "work"
+    (work / "recipes").mkdir(parents=True)
+    for folder in (tmp_path, data, data / "recipes/libraries/zlib"):
+        for words in (["lock"], ["lock", "zlib", "--offline"], ["recipes", "new", "hello"]):
+            refused = answer(folder, *words)
+            assert (refused.returncode, refused.stdout) == (2, ""), (folder, words)
+            assert "hint: make a project with: macbuild init" in refused.stderr
+    for words in (["recipes", "new", "hello"], ["lock"], ["lock", "zlib", "--offline"], ["recipes", "lint"]):
+        done = answer(work, *words)
+        assert done.returncode == 0, done.stderr
+    assert (work / "macbuild.lock").is_file()
+    assert contents(data) == before
+    assert answer(work, "plan", "hello", "zlib", "--arch", "arm64").returncode == 0
+    assert contents(data) == before
 
 
 def test_installed_macbuild_builds_a_project_and_starts_tools(installed: Path, tmp_path: Path) -> None:

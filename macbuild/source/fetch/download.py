@@ -55,7 +55,7 @@ def check_pin(actual: Pin, pin: Pin | None, where: object) -> Pin:
         reason = f"{pin.file} has sha256 {actual.sha256}, but {pin.sha256} is pinned"
     else:
         return pin
-    raise IntegrityError(reason, where=where, hint="if the change is intended, run 'macbuild lock' and review it")
+    raise IntegrityError(reason, where=where, hint="if the change is intended, update the pin")
 
 
 def download(

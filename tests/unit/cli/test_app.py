@@ -383,7 +383,7 @@ def test_signals_at_the_start_leave_no_traceback(tmp_path: Path, sign: signal.Si
     )  # fmt: skip
     assert process.stderr is not None
     for line in process.stderr:
-        if line.endswith(" macbuild\n"):  # from here on it is our code
+        if line.endswith(" macbuild.errors\n"):  # main() has begun: Python itself prints a traceback before that
             break
     time.sleep(delay)
     process.send_signal(sign)

@@ -32,7 +32,11 @@ def result(folder: Path, *, compiled: int = 0, archs: tuple[str, ...] = ("arm64"
     plan = msgspec.structs.replace(plan, remarks=(f"tritonserver is made without grpc: {URL} is not pinned",))
     row = reports.made(folder, LONG, reports.entry(LONG, reports.records(3)), seconds=1234.5)
     left_out = {
-        "grpc": LockError(f"no source is pinned: archive ({URL}) is not pinned", where="grpc 1.81.1 any"),
+        "grpc": LockError(
+            f"no source is pinned: archive ({URL}) is not pinned",
+            where="grpc 1.81.1 any",
+            hint="run: macbuild init && macbuild lock grpc; or use a folder of your own: --source grpc=FOLDER",
+        ),
         "identity_backend": UnreachableError(f"no source can be reached: {URL} answers with 404", where="identity"),
     }
     stages = {step.id: folder / "results" / ("f" * 64) / "stage" for step in steps}
@@ -106,7 +110,7 @@ def test_omissions_are_short_lines_and_full_texts_with_v(
     built = result(tmp_path)
     assert shown(built, monkeypatch, capsys, columns=80)[1] == [
         "tritonserver is made without grpc",
-        "left out: grpc: no source is pinned; to pin one, run: macbuild lock",
+        "left out: grpc: no source is pinned; run: macbuild lock grpc",
         "left out: identity_backend: no source can be reached; try again, or use --mirror",
         "(-v says why in full)",
     ]

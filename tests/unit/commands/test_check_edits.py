@@ -249,7 +249,7 @@ def test_a_mirror_provides_pinned_sources_offline(upstream: Upstream, tmp_path: 
     problem = upstream.look(offline=True)["alpha"].problem
     assert isinstance(problem, UnreachableError)
     assert "offline" in str(problem)
-    (entry,) = upstream.project().lock.pinned
+    (entry,) = upstream.project().own_lock.pinned
     (tmp_path / "mirror").mkdir()
     source = GitSource(url=upstream.repositories["alpha"].url, commit=entry.commit)
     fetch_git(source, tmp_path / "mirror", silent, 1 << 30)

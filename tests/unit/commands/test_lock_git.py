@@ -140,7 +140,7 @@ def test_only_an_update_follows_the_branch(tmp_path: Path, repository: Repositor
     old = written(here)
     second = repository.commit({"a.c": "2"})
     assert written(here, old) == old
-    assert drift(here.recipes, old) == []
+    assert drift(here.recipes.own, old, here.recipes.folder) == []
     new = written(here, old, update=True)
     assert ([entry.commit for entry in old.pinned], [entry.commit for entry in new.pinned]) == ([first], [second])
     assert old.pinned[0].sha256 != new.pinned[0].sha256
@@ -154,8 +154,10 @@ def test_entry_without_a_commit_is_refused_and_pinned_again(tmp_path: Path, repo
     save_lock(here.lock_path, bare)
     with pytest.raises(LockError, match="no commit for the branch or tag") as caught:
         project(tmp_path, {"url": repository.url, "ref": "main"}).planner().plan(here.request(["alpha"]))
-    assert caught.value.hint == "run: macbuild lock"
-    assert [line for line in drift(here.recipes, bare) if "no commit for the branch or tag" in line]
+    assert caught.value.hint == "run: macbuild lock alpha --recipes recipes"
+    assert [
+        line for line in drift(here.recipes.own, bare, here.recipes.folder) if "no commit for the branch or tag" in line
+    ]
     assert written(here, bare).pinned[0].commit == commit
 
 
@@ -165,15 +167,16 @@ def test_entry_with_a_second_commit_is_refused(tmp_path: Path, repository: Repos
     lock = written(here)
     assert lock.pinned[0].commit is None
     ((_, candidate),) = source_refs(here.recipes["alpha"])
-    assert resolved(candidate, lock.pinned[0]) is candidate
+    assert resolved(candidate, lock.pinned[0], "macbuild lock") is candidate
     with pytest.raises(LockError, match="asks for no branch or tag"):
-        resolved(candidate, msgspec.structs.replace(lock.pinned[0], commit=commit))
+        resolved(candidate, msgspec.structs.replace(lock.pinned[0], commit=commit), "macbuild lock")
 
 
 def test_other_branch_in_the_recipe_differs_from_the_lock(tmp_path: Path, repository: Repository) -> None:
     repository.commit({"a.c": "1"})
     lock = written(project(tmp_path, {"url": repository.url, "ref": "main"}))
-    lines = drift(project(tmp_path, {"url": repository.url, "ref": "other"}).recipes, lock)
+    recipes = project(tmp_path, {"url": repository.url, "ref": "other"}).recipes
+    lines = drift(recipes.own, lock, recipes.folder)
     assert len(lines) == 2
     assert "ref=other" in "".join(lines)
 

@@ -38,7 +38,7 @@ def test_a_changed_local_file_is_built_again(sample: Sample) -> None:
     result = sample.make("alpha")
     assert result.seconds != {}
     assert sample.content() != before
-    assert result.plan.remarks == ("alpha 1.0 arm64 local is used as it is now; to pin it, run: macbuild lock",)
+    assert result.plan.remarks == ("alpha 1.0 arm64 local is used as it is now; to pin it, run: macbuild lock alpha",)
 
 
 def test_only_a_changed_file_is_remarked_on(sample: Sample) -> None:
@@ -60,20 +60,20 @@ def test_a_missing_local_file_still_comes_from_the_store(sample: Sample) -> None
 def test_the_lock_disagrees_until_it_is_written_again(sample: Sample) -> None:
     change(sample)
     project = sample.project()
-    assert drift(project.recipes, project.lock) == [
+    assert drift(project.recipes.own, project.own_lock, project.recipes.folder) == [
         "alpha 1.0 arm64 local: has changed since it was pinned (file ../../archives/alpha-1.0-arm64.tar.gz)"
     ]
-    lock = write_lock(project, project.lock, lambda _: None, update=False)
+    lock = write_lock(project, project.own_lock, lambda _: None, update=False)
     save_lock(project.lock_path, lock)
-    assert drift(project.recipes, lock) == []
+    assert drift(project.recipes.own, lock, project.recipes.folder) == []
     assert sample.plan("alpha").remarks == ()
 
 
 def test_a_pin_of_a_missing_file_is_kept(sample: Sample) -> None:
     project = sample.project()
     (sample.archives / ARCHIVE).unlink()
-    assert write_lock(project, project.lock, lambda _: None, update=False).pinned == project.lock.pinned
-    assert drift(project.recipes, project.lock) == []
+    assert write_lock(project, project.own_lock, lambda _: None, update=False).pinned == project.own_lock.pinned
+    assert drift(project.recipes.own, project.own_lock, project.recipes.folder) == []
 
 
 def test_the_pin_is_that_of_what_is_fetched(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_requested_option_is_not_left_out(sample: Sample) -> None:
     with_grip(sample)
     with pytest.raises(LockError, match=r"grip 1\.0 any: no source is pinned") as caught:
         planned(sample, "grip")
-    assert caught.value.hint == "run: macbuild lock; or use a folder of your own: --source grip=FOLDER"
+    assert caught.value.hint == "run: macbuild lock grip; or use a folder of your own: --source grip=FOLDER"
 
 
 def test_library_of_an_option_becomes_a_need(sample: Sample) -> None:

@@ -239,7 +239,7 @@ class TestSources:
         path.write_text("version = 1")
         with pytest.raises(LockError, match="no source is pinned") as caught:
             self.source(two)
-        assert caught.value.hint == "run: macbuild lock"
+        assert caught.value.hint == "run: macbuild lock alpha"
 
     def test_source_in_the_store_is_preferred(self, two: Sample) -> None:
         extra = two.archives / "other.tar.gz"

@@ -47,7 +47,7 @@ def test_unpinned_source_is_an_error_with_both_solutions(sample: Sample) -> None
         LockError, match=r"engine 1\.0 any: no source is pinned: git \(git https://.* at r1\)"
     ) as caught:
         planned(sample, sources=[])
-    assert caught.value.hint == "run: macbuild lock; or use a folder of your own: --source engine=FOLDER"
+    assert caught.value.hint == "run: macbuild lock engine; or use a folder of your own: --source engine=FOLDER"
 
 
 def test_unpinned_component_is_left_out_when_lenient(sample: Sample) -> None:

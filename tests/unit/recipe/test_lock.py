@@ -22,12 +22,12 @@ def sample(tmp_path: Path) -> Sample:
 
 
 def test_writing_pins_every_source_by_name_size_and_sha256(sample: Sample) -> None:
-    by_hand = sample.project().lock
+    by_hand = sample.project().own_lock
     assert write_lock(sample.project(), Lock(), discard, update=False) == by_hand
 
 
 def test_a_lock_is_read_back_and_has_a_stable_order(sample: Sample, tmp_path: Path) -> None:
-    lock = sample.project().lock
+    lock = sample.project().own_lock
     paths = [tmp_path / "a.lock", tmp_path / "b.lock"]
     save_lock(paths[0], lock)
     save_lock(paths[1], Lock(pinned=lock.pinned[::-1]))
@@ -39,7 +39,7 @@ def test_pins_are_kept_unless_updated(sample: Sample) -> None:
     archive = next(sample.archives.glob("*arm64*"))
     with server({archive.name: b"changed by the vendor"}) as url:
         sample.serve_only("alpha", url)
-        old = sample.project().lock
+        old = sample.project().own_lock
         assert write_lock(sample.project(), old, discard, update=False) == old
         new = write_lock(sample.project(), old, discard, update=True)
     assert {entry.size for entry in new.pinned} != {entry.size for entry in old.pinned}
@@ -48,7 +48,7 @@ def test_pins_are_kept_unless_updated(sample: Sample) -> None:
 def test_unreachable_source_is_listed_and_keeps_its_pin(sample: Sample) -> None:
     with server({}) as url:
         sample.serve_first("alpha", url)
-        old = sample.project().lock
+        old = sample.project().own_lock
         events: list[Note] = []
         fresh = write_lock(sample.project(), Lock(), events.append, update=False)  # type: ignore[arg-type]
         updated = write_lock(sample.project(), old, discard, update=True)
@@ -60,18 +60,18 @@ def test_unreachable_source_is_listed_and_keeps_its_pin(sample: Sample) -> None:
 
 def test_drift_lists_entries_that_only_one_of_both_has(sample: Sample) -> None:
     project = sample.project()
-    lock = project.lock
-    assert drift(project.recipes, lock) == []
+    lock = project.own_lock
+    assert drift(project.recipes.own, lock, project.recipes.folder) == []
     sample.sources("alpha")[0]["name"] = "renamed"
     sample.write()
-    lines = drift(sample.project().recipes, lock)
+    lines = drift(sample.project().recipes.own, lock, project.recipes.folder)
     assert len(lines) == 2
     assert lines[0].startswith("alpha 1.0 arm64 local: in the lock, not in the recipe")
     assert lines[1].startswith("alpha 1.0 arm64 renamed: in the recipe, not in the lock")
 
 
 def test_a_pin_for_another_request_does_not_count(sample: Sample) -> None:
-    lock = sample.project().lock
+    lock = sample.project().own_lock
     ref = lock.pinned[0]
     assert lock.pin(ref) is ref
     assert lock.pin(msgspec.structs.replace(ref, request="file other")) is None

@@ -101,13 +101,6 @@ def test_contradictory_recipes_are_refused(sample: Sample, change: Change, messa
     assert caught.value.where == str(path)
 
 
-def test_a_folder_without_recipes_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(RecipeError) as caught:
-            load_recipes(folder)
-        assert "--recipes" in str(caught.value.hint)
-
-
 def test_the_recipes_of_the_project_are_valid() -> None:
     recipes = load_recipes(Path(__file__).parents[3] / "recipes")
     assert {"libtorch", "onnxruntime", "onnxruntime_backend", "pytorch"} <= set(recipes)
