@@ -23,7 +23,7 @@ _PLAN = ("arch", "deployment_target", "toolchain", "recipes", "lock", "offline",
 _BUILD = (*_PLAN, "jobs", "dist", "mirrors", "keep_going")
 
 Components = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME[@VERSION]]...", help="Components (default: all recipes).")
+    list[str] | None, typer.Argument(metavar="[NAME[@VERSION]]...", help="Components (default: as for `all`).")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _all(session: Session, *, dry_run: DryRun = False, json: Json = False, report: Report = None) -> None:
-    """Build all components and put their artifacts into dist/."""
+    """Build all components of the project, or of macbuild if it has none, and put their artifacts into dist/."""
     _run_build(session, [], dry_run=dry_run, json=json, report=report)
 
 
