@@ -146,9 +146,9 @@ def profile(service: Service, name: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_warm_up_runs_the_model_before_it_is_ready(service: Service, tmp_path: Path, count: int) -> None:
+def test_a_warm_up_runs_the_model_before_it_is_ready(service: Service, count: int) -> None:
     name = f"warm_{count}"
-    extra = instances(2) + parameters({"profile_file_prefix": str(tmp_path / "p"), **SHARED})
+    extra = instances(2) + parameters({"profile_file_prefix": "p", **SHARED})
     requests = [warm_up("zero_data: true", count=count), warm_up("random_data: true", batch=8)]
     service.repository.add(name, {"1/model.onnx": DOUBLING}, warmed(requests, extra))
     service.load(name)
@@ -158,8 +158,8 @@ def test_a_warm_up_runs_the_model_before_it_is_ready(service: Service, tmp_path:
     assert model_runs(path) == 2 * (count + 1)
 
 
-def test_a_warm_up_with_user_data_is_run(service: Service, tmp_path: Path) -> None:
-    extra = instances(1) + parameters({"profile_file_prefix": str(tmp_path / "p")})
+def test_a_warm_up_with_user_data_is_run(service: Service) -> None:
+    extra = instances(1) + parameters({"profile_file_prefix": "p"})
     text = warmed([warm_up('input_data_file: "ones"', batch=1)], extra)
     data = np.ones(4, np.float32).tobytes()
     service.repository.add("warm_file", {"1/model.onnx": DOUBLING, "warmup/ones": data}, text)
