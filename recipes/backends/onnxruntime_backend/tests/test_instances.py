@@ -66,6 +66,7 @@ def test_shared_sessions_hold_the_weights_once(start_service: Callable[..., Serv
         other.repository.add(name, {"1/model.onnx": file}, text)
         other.load(name)
         grown[name] = (other.server.resident() - before) / size
+        print(f"{name}: {grown[name]:.2f} times the weights")
         removed(other, name)
     # Both totals include memory that exists once in any case, such as the buffer for the file. A sanitizer withholds
     # freed memory on purpose.
