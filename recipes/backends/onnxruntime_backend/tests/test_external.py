@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
@@ -20,12 +21,12 @@ def tensor() -> TensorProto:
     return made
 
 
-def node(**attribute: object) -> NodeProto:
+def node(**attribute: Any) -> NodeProto:
     """Return a node with one attribute."""
     return NodeProto(op_type="Any", attribute=[AttributeProto(name="a", **attribute)])
 
 
-def graph(*nodes: NodeProto, **fields: object) -> ModelProto:
+def graph(*nodes: NodeProto, **fields: Any) -> ModelProto:
     """Return a model with a graph."""
     return ModelProto(ir_version=10, graph=GraphProto(name="g", node=nodes, **fields))
 
