@@ -12,7 +12,7 @@ import pytest
 from backend_testing.repository import File, parameters
 from backend_testing.sequences import control, sequence_batching, state
 from backend_testing.server import Service
-from backend_testing.wire import same
+from backend_testing.wire import Client, InferenceServerException, same
 from onnx import TensorProto, load_model, save_model
 from option_models import DOUBLING, NOTHING, ROWS, X, bundled, config, model, removed, serve, times, weighted
 
@@ -176,6 +176,19 @@ def loaded(service: Service, name: str, options: Mapping[str, str]) -> Path:
     service.load(name)
     assert times(service.client(), name, 2.0)
     return folder
+
+
+def test_a_client_that_brings_a_model_is_bound_to_its_folder(client: Client, other: Path) -> None:
+    files = {"file:1/model.onnx": DOUBLING, "file:labels.txt": b"one\ntwo\n"}
+    name = f"brought_{client.protocol}"
+    given = {"backend": "onnxruntime", "parameters": {"profile_file_prefix": {"string_value": "p"}}}
+    client.raw.load_model(name, config=json.dumps(given), files=files)
+    assert times(client, name, 2.0)
+    client.unload(name)
+    for prefix in ("../../p", str(other / "p")):
+        given = {"backend": "onnxruntime", "parameters": {"profile_file_prefix": {"string_value": prefix}}}
+        with pytest.raises(InferenceServerException, match=OUTSIDE):
+            client.raw.load_model(f"{name}_bad", config=json.dumps(given), files=files)
 
 
 @pytest.mark.parametrize("key", ["profile_file_prefix", "session.collect_node_memory_stats_to_file"])
