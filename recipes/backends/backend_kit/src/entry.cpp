@@ -1,6 +1,7 @@
 #include <string_view>
 
 #include "backend_kit/backend.hpp"
+#include "backend_kit/files.hpp"
 #include "execute.hpp"
 #include "sequence.hpp"
 
@@ -78,6 +79,7 @@ ModelInfo read_model(TRITONBACKEND_Model* model) {
     info.folder = std::string(location) + "/" + std::to_string(info.version);
     info.config = read_config(model);
     info.config.check_supported();
+    check_files(info.config, info.folder);
     return info;
 }
 

@@ -10,8 +10,10 @@ namespace onnx_backend {
 struct OrtAllocator;
 struct OrtEnv;
 struct OrtIoBinding;
+struct OrtMapTypeInfo;
 struct OrtMemoryInfo;
 struct OrtRunOptions;
+struct OrtSequenceTypeInfo;
 struct OrtSession;
 struct OrtSessionOptions;
 struct OrtStatus;
@@ -137,6 +139,8 @@ constexpr std::uint32_t later_api_version = 24;
     F(69, CreateCpuMemoryInfo, OrtStatus*(OrtAllocatorType, OrtMemType, OrtMemoryInfo**))                              \
     F(76, AllocatorFree, OrtStatus*(OrtAllocator*, void*))                                                             \
     F(78, GetAllocatorWithDefaultOptions, OrtStatus*(OrtAllocator**))                                                  \
+    F(80, GetValue, OrtStatus*(const OrtValue*, int index, OrtAllocator*, OrtValue**))                                 \
+    F(81, GetValueCount, OrtStatus*(const OrtValue*, std::size_t*))                                                    \
     F(92, ReleaseEnv, void(OrtEnv*))                                                                                   \
     F(93, ReleaseStatus, void(OrtStatus*))                                                                             \
     F(94, ReleaseMemoryInfo, void(OrtMemoryInfo*))                                                                     \
@@ -146,6 +150,11 @@ constexpr std::uint32_t later_api_version = 24;
     F(98, ReleaseTypeInfo, void(OrtTypeInfo*))                                                                         \
     F(99, ReleaseTensorTypeAndShapeInfo, void(OrtTensorTypeAndShapeInfo*))                                             \
     F(100, ReleaseSessionOptions, void(OrtSessionOptions*))                                                            \
+    F(103, CastTypeInfoToMapTypeInfo, OrtStatus*(const OrtTypeInfo*, const OrtMapTypeInfo**))                          \
+    F(104, CastTypeInfoToSequenceTypeInfo, OrtStatus*(const OrtTypeInfo*, const OrtSequenceTypeInfo**))                \
+    F(105, GetMapKeyType, OrtStatus*(const OrtMapTypeInfo*, ONNXTensorElementDataType*))                               \
+    F(106, GetMapValueType, OrtStatus*(const OrtMapTypeInfo*, OrtTypeInfo**))                                          \
+    F(107, GetSequenceElementType, OrtStatus*(const OrtSequenceTypeInfo*, OrtTypeInfo**))                              \
     F(110, SessionEndProfiling, OrtStatus*(OrtSession*, OrtAllocator*, char** file))                                   \
     F(120, DisablePerSessionThreads, OrtStatus*(OrtSessionOptions*))                                                   \
     F(121, CreateThreadingOptions, OrtStatus*(OrtThreadingOptions**))                                                  \

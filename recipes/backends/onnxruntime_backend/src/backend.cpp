@@ -8,6 +8,7 @@
 
 #include "backend_kit/files.hpp"
 #include "complete.hpp"
+#include "external.hpp"
 #include "instance.hpp"
 #include "session.hpp"
 #include "settings.hpp"
@@ -25,29 +26,33 @@ constexpr const char* default_file = "model.onnx";
 
 // The file of a model: a file, or model.onnx in a folder that also has its external data.
 std::string model_file(const ModelInfo& info) {
-    const std::string& name = info.config.default_model_filename;
-    const fs::path path = fs::path(info.folder) / (name.empty() ? default_file : name);
-    std::error_code ignored;
-    const bool is_folder = fs::is_directory(path, ignored);
-    const fs::path file = is_folder ? path / default_file : path;
+    const std::string& given = info.config.default_model_filename;
     // The server fills in the name that nobody gave.
-    if (!name.empty() && name != default_file) {
-        const std::string named = is_folder ? name + "/" + default_file : name;
-        backend_kit::named_file(info.folder, named, "default_model_filename");
+    const bool by_default = given.empty() || given == default_file;
+    const std::string name = by_default ? default_file : given;
+    const std::string_view field = by_default ? "the model's file" : "default_model_filename";
+    std::error_code ignored;
+    const bool is_folder = fs::is_directory(fs::path(info.folder) / name, ignored);
+    std::string path = backend_kit::named_file(info.folder, is_folder ? name + "/" + default_file : name, field);
+    if (!fs::is_regular_file(path, ignored)) throw backend_kit::not_found("no model file " + path);
+    const fs::path beside = is_folder ? fs::path(name) : fs::path(name).parent_path();
+    for (const std::string& location : external_locations(path)) {
+        backend_kit::named_file(info.folder, (beside / location).string(), "the model's external data");
     }
-    if (!fs::is_regular_file(file, ignored)) throw backend_kit::not_found("no model file " + file.string());
-    return file.string();
+    return path;
 }
 
-// A library with custom operators: beside the configuration, beside the model, or where the loader finds it.
-std::string library_file(const std::string& name, const fs::path& version_folder) {
-    std::error_code ignored;
-    for (const fs::path& folder : {version_folder.parent_path(), version_folder}) {
-        if (fs::path(name).is_absolute() || !fs::is_regular_file(folder / name, ignored)) continue;
-        const fs::path path = (folder / name).lexically_relative(version_folder);
-        return backend_kit::named_file(version_folder.string(), path.string(), "op_library_filename");
+// Execution providers whose files and folders are where a model may have them: a text with a slash is a path, as is the
+// folder of CoreML's cache.
+std::vector<backend_kit::Accelerator> placed(std::vector<backend_kit::Accelerator> accelerators,
+                                             const backend_kit::Places& places) {
+    for (backend_kit::Accelerator& accelerator : accelerators) {
+        for (auto& [key, value] : accelerator.parameters) {
+            if (key != "ModelCacheDirectory" && value.find('/') == std::string::npos) continue;
+            value = places.writable(value, "option " + key + " of execution provider " + accelerator.name);
+        }
     }
-    return name;
+    return accelerators;
 }
 
 SessionSource session_source(const ModelInfo& info, const backend_kit::BackendInfo& backend) {
@@ -58,9 +63,11 @@ SessionSource session_source(const ModelInfo& info, const backend_kit::BackendIn
                                        "' is a GPU accelerator, which is not supported; configure execution providers "
                                        "in cpu_execution_accelerator");
     }
-    SessionSource source{model_file(info), label, read_settings(config, backend), {}, config.cpu_accelerators};
+    const backend_kit::Places places(info.folder, backend.config);
+    SessionSource source{model_file(info), label, read_settings(config, backend, places), {},
+                         placed(config.cpu_accelerators, places)};
     for (const std::string& name : config.op_libraries) {
-        source.op_libraries.push_back(library_file(name, info.folder));
+        source.op_libraries.push_back(places.existing(name, "op_library_filename"));
     }
     return source;
 }

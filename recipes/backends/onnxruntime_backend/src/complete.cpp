@@ -9,14 +9,15 @@ namespace {
 
 using backend_kit::TensorConfig;
 
-bool open_first(const Port& port) { return !port.dims.empty() && port.dims[0] == -1; }
+// A sequence of maps has its parts, which have an open first dimension, in its place.
+bool open_first(const Port& port) { return port.maps || (!port.dims.empty() && port.dims[0] == -1); }
 
 // The ports that the configuration lacks, which are those that it does not list as controls or states.
 template <class Listed>
 std::vector<TensorConfig> described(const std::vector<Port>& ports, const char* kind, bool batched, Listed&& listed) {
     std::vector<TensorConfig> tensors;
     for (const Port& port : ports) {
-        if (listed(port.name)) continue;
+        if (listed(port.name) || port.maps) continue;
         const std::string name = std::string(kind) + " '" + port.name + "' of the model ";
         if (!port.obstacle.empty()) {
             throw backend_kit::unsupported(name + port.obstacle + ", which Triton does not support");

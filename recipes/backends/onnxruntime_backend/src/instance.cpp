@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "backend_kit/datatype.hpp"
 #include "backend_kit/log.hpp"
+#include "results.hpp"
 
 namespace onnx_backend {
 namespace {
@@ -27,24 +29,10 @@ Value string_tensor(const Environment& environment, const std::vector<std::strin
     return value;
 }
 
-Dims shape_of(const OrtValue* value) {
-    const auto info = create<ShapeInfo>(api().GetTensorTypeAndShape, value);
-    std::size_t rank = 0;
-    check(api().GetDimensionsCount(info.get(), &rank));
-    Dims shape(rank);
-    if (rank > 0) check(api().GetDimensions(info.get(), shape.data(), rank));
-    return shape;
-}
-
-const void* data_of(OrtValue* value) {
-    void* data = nullptr;
-    check(api().GetTensorMutableData(value, &data));
-    return data;
-}
-
 // An output of a run.
 struct Bound {
     std::size_t index = 0;            // in the configuration
+    std::size_t result = 0;           // of the run; the parts of an output share one
     std::optional<Dims> declared{};   // the shape that the model declares, if it follows from the inputs
     void* target = nullptr;           // its place in the response, if that shape is trusted
     bool placed = false;              // true if the library itself writes there
@@ -106,13 +94,17 @@ private:
         api().ClearBoundOutputs(binding_);
         bound_.clear();
         bool any = false;
+        std::vector<std::string_view> sources;
         for (std::size_t index = 0; index < config_.all_outputs.size(); ++index) {
-            const TensorConfig& tensor = config_.all_outputs[index];
-            if (!batch_.wants(tensor.name)) continue;
-            Bound& bound = bound_.emplace_back(Bound{index, shared_.plan.outputs[index].declared(inputs_.shapes)});
+            if (!batch_.wants(config_.all_outputs[index].name)) continue;
+            const OutputPlan& plan = shared_.plan.outputs[index];
+            const auto result = static_cast<std::size_t>(std::ranges::find(sources, plan.source) - sources.begin());
+            Bound& bound = bound_.emplace_back(Bound{index, result, plan.declared(inputs_.shapes)});
+            if (result < sources.size()) continue;
+            sources.push_back(plan.source);
             if (in_place) bind_in_place(bound);
             if (!bound.placed) {
-                check(api().BindOutputToDevice(binding_, tensor.name.c_str(), shared_.environment.cpu()));
+                check(api().BindOutputToDevice(binding_, plan.source.c_str(), shared_.environment.cpu()));
             }
             any = any || bound.target != nullptr;
         }
@@ -159,7 +151,7 @@ private:
         results_.clear();
         for (std::size_t number = 0; number < count; ++number) results_.emplace_back(values[number]);
         if (values != nullptr) check(api().AllocatorFree(shared_.environment.allocator(), values));
-        for (std::size_t number = 0; number < count; ++number) compare(bound_[number], results_[number].get());
+        for (const Bound& bound : bound_) compare(bound, results_[bound.result].get());
     }
 
     // Learns from a result whether the model's declared shape can be trusted.
@@ -197,40 +189,54 @@ private:
 
     void deliver() {
         if (!lie_.empty()) throw backend_kit::unavailable(lie_);
-        for (std::size_t number = 0; number < results_.size(); ++number) {
-            const Bound& bound = bound_[number];
-            if (!bound.placed) scatter(bound, results_[number].get());
+        if (results_.empty()) return;
+        for (const Bound& bound : bound_) {
+            if (!bound.placed) scatter(bound, results_[bound.result].get());
         }
     }
 
     void scatter(const Bound& bound, OrtValue* value) {
         const TensorConfig& tensor = config_.all_outputs[bound.index];
+        if (shared_.plan.outputs[bound.index].part != OutputPart::whole) {
+            scatter_maps(bound, value);
+            return;
+        }
         const Dims shape = shared_.plan.outputs[bound.index].given(shape_of(value));
         if (bound.target != nullptr) {
             std::memcpy(bound.target, data_of(value), backend_kit::tensor_size(tensor.datatype, shape));
             return;
         }
         if (tensor.datatype == TRITONSERVER_TYPE_BYTES) {
-            scatter_strings(tensor, shape, value);
+            const Texts texts(value, backend_kit::element_count(shape));
+            batch_.scatter(tensor.name, shape, texts.views());
             return;
         }
         batch_.scatter(tensor.name, tensor.datatype, shape, data_of(value));
     }
 
-    void scatter_strings(const TensorConfig& tensor, const Dims& shape, const OrtValue* value) {
-        const std::size_t count = backend_kit::element_count(shape);
-        std::size_t size = 0;
-        check(api().GetStringTensorDataLength(value, &size));
-        std::string bytes(size, '\0');
-        std::vector<std::size_t> offsets(count);
-        check(api().GetStringTensorContent(value, bytes.data(), size, offsets.data(), count));
-        offsets.push_back(size);
-        std::vector<std::string_view> texts;
-        texts.reserve(count);
-        for (std::size_t i = 0; i < count; ++i) {
-            texts.emplace_back(bytes.data() + offsets[i], offsets[i + 1] - offsets[i]);
+    MapRows map_rows(const Bound& bound, const OrtValue* sequence) const {
+        const TensorConfig& tensor = config_.all_outputs[bound.index];
+        const Dims& dims = tensor.model_dims();
+        const std::int64_t columns = dims.empty() ? 0 : std::max<std::int64_t>(dims.back(), 0);
+        try {
+            return {sequence, shared_.plan.outputs[bound.index].part, shared_.environment.allocator(), columns};
+        } catch (const Error& error) {
+            throw Error(error.code(), "output '" + tensor.name + "' of model " + config_.name + ": " + error.what());
         }
-        batch_.scatter(tensor.name, shape, texts);
+    }
+
+    void scatter_maps(const Bound& bound, const OrtValue* sequence) {
+        const TensorConfig& tensor = config_.all_outputs[bound.index];
+        const MapRows rows = map_rows(bound, sequence);
+        if (tensor.datatype != TRITONSERVER_TYPE_BYTES) {
+            const std::string bytes = rows.bytes(backend_kit::datatype_size(tensor.datatype));
+            batch_.scatter(tensor.name, tensor.datatype, rows.shape(), bytes.data());
+            return;
+        }
+        const std::vector<Texts> texts = rows.texts();
+        std::vector<std::string_view> views;
+        for (const Texts& row : texts) std::ranges::copy(row.views(), std::back_inserter(views));
+        batch_.scatter(tensor.name, rows.shape(), views);
     }
 
     OnnxInstance& instance_;
@@ -240,7 +246,7 @@ private:
     Batch& batch_;
     const Inputs& inputs_;
     std::vector<Bound> bound_;
-    std::vector<Value> results_;  // one for each of bound_
+    std::vector<Value> results_;  // in the order in which they were bound; empty if all are placed
     std::string lie_;             // a wrong declaration of the model, for an output that has a place in the response
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <span>
 
 #include "backend_kit/datatype.hpp"
@@ -93,16 +94,43 @@ void read_shape(const OrtTensorTypeAndShapeInfo* info, Port& port) {
     port.may_be_scalar = rank == 0 && (has_shape || !tells);
 }
 
-Port read_port(std::string name, const OrtTypeInfo* type) {
-    Port port;
-    port.name = std::move(name);
+ONNXType kind_of(const OrtTypeInfo* type) {
     ONNXType kind = ONNX_TYPE_UNKNOWN;
     check(api().GetOnnxTypeFromTypeInfo(type, &kind));
+    return kind;
+}
+
+ONNXTensorElementDataType element_of(const OrtTypeInfo* type, const OrtTensorTypeAndShapeInfo*& info) {
+    ONNXTensorElementDataType element = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    check(api().CastTypeInfoToTensorInfo(type, &info));
+    check(api().GetTensorElementType(info, &element));
+    return element;
+}
+
+std::optional<MapElements> read_maps(const OrtTypeInfo* sequence_type) {
+    const OrtSequenceTypeInfo* sequence = nullptr;
+    check(api().CastTypeInfoToSequenceTypeInfo(sequence_type, &sequence));
+    const auto each = create<TypeInfo>(api().GetSequenceElementType, sequence);
+    if (kind_of(each.get()) != ONNX_TYPE_MAP) return std::nullopt;
+    const OrtMapTypeInfo* map = nullptr;
+    check(api().CastTypeInfoToMapTypeInfo(each.get(), &map));
+    ONNXTensorElementDataType key = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    check(api().GetMapKeyType(map, &key));
+    const auto value = create<TypeInfo>(api().GetMapValueType, map);
+    if (kind_of(value.get()) != ONNX_TYPE_TENSOR) return std::nullopt;
+    const OrtTensorTypeAndShapeInfo* ignored = nullptr;
+    return MapElements{key, element_of(value.get(), ignored)};
+}
+
+Port read_port(std::string name, const OrtTypeInfo* type) {
+    Port port;
+    port.name = port.source = std::move(name);
+    const ONNXType kind = kind_of(type);
     port.obstacle = obstacle_of(kind);
+    if (kind == ONNX_TYPE_SEQUENCE) port.maps = read_maps(type);
     if (kind != ONNX_TYPE_TENSOR) return port;
     const OrtTensorTypeAndShapeInfo* info = nullptr;
-    check(api().CastTypeInfoToTensorInfo(type, &info));
-    check(api().GetTensorElementType(info, &port.element));
+    port.element = element_of(type, info);
     port.datatype = datatype_of(port.element);
     if (port.datatype == TRITONSERVER_TYPE_INVALID) {
         port.obstacle = "has the ONNX element type " + element_name(port.element);
@@ -137,6 +165,32 @@ std::string names_of(const std::vector<Port>& ports) {
     return names.empty() ? "none" : names;
 }
 
+Port map_port(const std::string& source, OutputPart part, ONNXTensorElementDataType element) {
+    Port port;
+    port.name = source + (part == OutputPart::keys ? "_keys" : "_values");
+    port.source = source;
+    port.part = part;
+    port.element = element;
+    port.datatype = datatype_of(element);
+    port.has_rank = true;
+    port.dims = {-1, -1};
+    port.dim_names.resize(port.dims.size());
+    return port;
+}
+
+// Adds the parts of sequences of maps, unless the model has an output of that name.
+std::vector<Port> with_parts(std::vector<Port> ports) {
+    std::vector<Port> parts;
+    for (const Port& port : ports) {
+        if (!port.maps) continue;
+        parts.push_back(map_port(port.name, OutputPart::keys, port.maps->key));
+        parts.push_back(map_port(port.name, OutputPart::values, port.maps->value));
+    }
+    std::erase_if(parts, [&](const Port& part) { return find(ports, part.name) != nullptr; });
+    std::ranges::move(parts, std::back_inserter(ports));
+    return ports;
+}
+
 // Compares a configured input or output with the model's.
 class Comparison {
 public:
@@ -146,7 +200,9 @@ public:
         if (port == nullptr) {
             throw refusal(tensor, "the model has none of that name; it has " + names_of(ports));
         }
-        if (!port->obstacle.empty()) throw refusal(tensor, port->obstacle + ", which Triton does not support", true);
+        if (!port->obstacle.empty()) {
+            throw refusal(tensor, port->obstacle + ", which Triton does not support" + advice(*port), true);
+        }
         if (port->datatype != tensor.datatype) {
             throw refusal(tensor, "the configuration has type " +
                                            std::string(backend_kit::config_type_name(tensor.datatype)) +
@@ -169,6 +225,11 @@ public:
     }
 
 private:
+    static std::string advice(const Port& port) {
+        if (!port.maps) return {};
+        return "; configure " + port.name + "_keys and " + port.name + "_values instead";
+    }
+
     void check_dims(const TensorConfig& tensor, const Port& port) const {
         if (!port.has_rank || stands_for_scalar(tensor, port)) return;
         std::vector<std::int64_t> dims = tensor.model_dims();
@@ -240,7 +301,8 @@ Ports read_ports(const OrtSession* session, OrtAllocator* allocator) {
     return {read_list(session, allocator, a.SessionGetInputCount, a.SessionGetInputName, a.SessionGetInputTypeInfo),
             read_list(session, allocator, a.SessionGetOverridableInitializerCount,
                       a.SessionGetOverridableInitializerName, a.SessionGetOverridableInitializerTypeInfo),
-            read_list(session, allocator, a.SessionGetOutputCount, a.SessionGetOutputName, a.SessionGetOutputTypeInfo)};
+            with_parts(read_list(session, allocator, a.SessionGetOutputCount, a.SessionGetOutputName,
+                                 a.SessionGetOutputTypeInfo))};
 }
 
 Plan make_plan(const ModelConfig& config, const Ports& ports) {
@@ -269,8 +331,8 @@ Plan make_plan(const ModelConfig& config, const Ports& ports) {
         const bool may_be_scalar = !config.batching() && !tensor.model_dims().empty();
         // An output that is also an input already has its place: the library does not write it anywhere else.
         const bool computed = find(ports.inputs, port.name) == nullptr && find(ports.defaults, port.name) == nullptr;
-        plan.outputs.push_back(
-            {port.element, may_be_scalar, computed ? shape_plan(port, matched, config) : std::nullopt});
+        plan.outputs.push_back({port.source, port.part, port.element, may_be_scalar,
+                                computed ? shape_plan(port, matched, config) : std::nullopt});
     }
     return plan;
 }

@@ -15,9 +15,19 @@ namespace onnx_backend {
 using backend_kit::DataType;
 using Dims = std::vector<std::int64_t>;
 
-// An input or an output of a model.
+// What an output of Triton has of the model's output: a sequence of maps becomes two, its keys and its values.
+enum class OutputPart { whole, keys, values };
+
+struct MapElements {
+    ONNXTensorElementDataType key;
+    ONNXTensorElementDataType value;
+};
+
+// An input or an output of a model, or a part of an output.
 struct Port {
     std::string name;
+    std::string source;  // the model's output that has it
+    OutputPart part = OutputPart::whole;
     DataType datatype = TRITONSERVER_TYPE_INVALID;
     ONNXTensorElementDataType element = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
     std::string obstacle;                // why Triton does not support it, such as "is a sequence"; empty if it does
@@ -25,12 +35,13 @@ struct Port {
     bool may_be_scalar = false;          // no dimensions; before ONNX Runtime 1.24 also an unknown number of them
     Dims dims;                           // -1: open
     std::vector<std::string> dim_names;  // of open dimensions; empty if it has none
+    std::optional<MapElements> maps;     // of a sequence of maps
 };
 
 struct Ports {
     std::vector<Port> inputs;    // without a default in the model
     std::vector<Port> defaults;  // inputs with a default in the model, which a request may override
-    std::vector<Port> outputs;
+    std::vector<Port> outputs;   // behind them the parts of those that are sequences of maps
 };
 
 Ports read_ports(const OrtSession* session, OrtAllocator* allocator);
@@ -48,6 +59,8 @@ struct InputPlan {
 };
 
 struct OutputPlan {
+    std::string source;  // name of the model's output
+    OutputPart part = OutputPart::whole;
     ONNXTensorElementDataType element = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
     bool may_be_scalar = false;                   // no dimensions become dims [1]
     std::optional<std::vector<DimSource>> shape;  // how the shape follows from the inputs, if it does

@@ -1,6 +1,8 @@
 #include "settings.hpp"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
 
 namespace onnx_backend {
@@ -21,6 +23,22 @@ constexpr std::array<std::string_view, 9> known{
     "profile_file_prefix",
     "session.*",
 };
+
+// Parameters of upstream's backend for CUDA.
+constexpr std::array<std::string_view, 4> cuda_parameters{
+    "arena_extend_strategy",
+    "cudnn_conv_algo_search",
+    "do_copy_in_default_stream",
+    "gpu_mem_limit",
+};
+
+// Gives the reason, which is better than the nearest name. Without strict parameters they are warned of like others.
+void refuse_cuda(const Parameters& parameters) {
+    if (!parameters.boolean("STRICT_PARAMETERS").value_or(true)) return;
+    for (const std::string_view name : cuda_parameters) {
+        if (parameters.text(name)) parameters.refuse(name, "is for CUDA, which this backend does not run on");
+    }
+}
 
 std::optional<int> threads(const Parameters& parameters, std::string_view name) {
     constexpr std::int64_t most = 4096;
@@ -55,15 +73,51 @@ GraphOptimizationLevel level_of(const ModelConfig& model) {
     }
 }
 
-void add_session_entries(const backend_kit::StringMap& values, Settings& settings) {
+// The session entries of ONNX Runtime that name a file to read or write.
+constexpr std::array<std::string_view, 4> file_entries{
+    "session.collect_node_memory_stats_to_file",
+    "session.moe_expert_counter_state_file",
+    "session.node_partition_config_file",
+    "session.optimized_model_filepath",
+};
+
+using Entries = std::vector<std::pair<std::string, std::string>>;
+
+Entries session_entries(const backend_kit::StringMap& values) {
+    Entries entries;
     for (const auto& [name, value] : values) {
-        if (name.starts_with(session_prefix)) settings.session_entries.emplace_back(name, value);
+        if (name.starts_with(session_prefix)) entries.emplace_back(name, value);
     }
+    return entries;
+}
+
+// The entries of a model, which its places limit. Later libraries may have more entries that name files.
+Entries placed_entries(const ModelConfig& model, const backend_kit::Places& places) {
+    Entries entries = session_entries(model.parameters);
+    for (auto& [name, value] : entries) {
+        if (std::ranges::find(file_entries, name) != file_entries.end()) {
+            value = places.writable(value, "parameter " + name + " of model " + model.name);
+        } else if (value.find('/') != std::string::npos) {
+            throw backend_kit::invalid_argument("parameter " + name + " of model " + model.name + ": '" + value +
+                                                "' may name a file; a value with a slash has to come from the "
+                                                "server's command line");
+        }
+    }
+    return entries;
+}
+
+std::optional<std::string> profile_prefix(const Parameters& parameters, const ModelConfig& model,
+                                          const backend_kit::Places& places) {
+    constexpr std::string_view name = "profile_file_prefix";
+    const auto prefix = parameters.text(name);
+    if (!prefix || !model.parameters.contains(name)) return prefix;
+    return places.writable(*prefix, "parameter " + std::string(name) + " of model " + model.name);
 }
 
 }  // namespace
 
-Settings read_settings(const ModelConfig& model, const backend_kit::BackendInfo& backend) {
+Settings read_settings(const ModelConfig& model, const backend_kit::BackendInfo& backend,
+                       const backend_kit::Places& places) {
     const Parameters parameters(model, backend.config, backend.name);
     Settings settings;
     if (parameters.integer("execution_mode", 0, 1) == 1) settings.execution_mode = ORT_PARALLEL;
@@ -74,10 +128,11 @@ Settings read_settings(const ModelConfig& model, const backend_kit::BackendInfo&
     settings.memory_pattern = parameters.boolean("enable_mem_pattern").value_or(true);
     settings.share_session = parameters.boolean("share_session_between_instances").value_or(false);
     settings.arena_shrinkage = arena_shrinkage(parameters, settings.memory_arena);
-    settings.profile_prefix = parameters.text("profile_file_prefix");
+    settings.profile_prefix = profile_prefix(parameters, model, places);
     // The model's own come last: ONNX Runtime uses the last value of a name.
-    add_session_entries(backend.config.settings, settings);
-    add_session_entries(model.parameters, settings);
+    settings.session_entries = session_entries(backend.config.settings);
+    std::ranges::move(placed_entries(model, places), std::back_inserter(settings.session_entries));
+    refuse_cuda(parameters);
     parameters.check_names(known);
     return settings;
 }

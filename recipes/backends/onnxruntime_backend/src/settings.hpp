@@ -8,6 +8,7 @@
 
 #include "api.hpp"
 #include "backend_kit/backend.hpp"
+#include "backend_kit/files.hpp"
 #include "runtime.hpp"
 
 namespace onnx_backend {
@@ -25,9 +26,10 @@ struct Settings {
     std::vector<std::pair<std::string, std::string>> session_entries;  // names begin with "session."
 };
 
-// Reads the settings of a model over those of the backend and warns of names that have no effect. Throws
-// backend_kit::Error (invalid argument) for an invalid value.
-Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit::BackendInfo& backend);
+// Reads the settings of a model over those of the backend. The files that the model's own name are in its places; those
+// that the backend's name may be anywhere. Throws backend_kit::Error for an invalid value or an unknown name.
+Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit::BackendInfo& backend,
+                       const backend_kit::Places& places);
 
 // The thread pool for all sessions, if the backend's command line asks for one. Throws as read_settings does.
 std::optional<ThreadPools> read_thread_pools(const backend_kit::BackendInfo& backend);

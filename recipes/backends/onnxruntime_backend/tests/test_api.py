@@ -19,11 +19,15 @@ from libraries import LINUX_VERSIONS, MACOS_LIBRARIES, linux_library, macos_libr
 from onnx import TensorProto, numpy_helper
 from onnx.helper import (
     make_graph,
+    make_map_type_proto,
     make_model,
     make_node,
     make_opsetid,
+    make_sequence_type_proto,
     make_tensor_sequence_value_info,
+    make_tensor_type_proto,
     make_tensor_value_info,
+    make_value_info,
 )
 
 LEAKS = Path(__file__).with_name("native") / "leaks.supp"
@@ -65,6 +69,7 @@ def write_model(path: Path) -> Path:
         make_node("Reshape", ["x", "shape"], ["shaped"]),
         make_node("ReduceSum", ["x"], ["total"], keepdims=0),
         make_node("SplitToSequence", ["x"], ["pieces"], axis=0),
+        make_node("ZipMap", ["x"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[10, 20, 30, 40]),
     ]
     inputs = [
         make_tensor_value_info("x", real, ["rows", 4]),
@@ -78,11 +83,16 @@ def write_model(path: Path) -> Path:
         make_tensor_value_info("shaped", real, None),
         make_tensor_value_info("total", real, []),
         make_tensor_sequence_value_info("pieces", real, None),
+        make_value_info(
+            "maps", make_sequence_type_proto(make_map_type_proto(whole, make_tensor_type_proto(real, None)))
+        ),
     ]
     constants = [("w", np.ones((4, 3), np.float32)), ("b", np.ones(3, np.float32))]
     initializers = [numpy_helper.from_array(array, name) for name, array in constants]
     graph = make_graph(nodes, "all kinds of ports", inputs, outputs, initializers)
-    onnx.save(make_model(graph, opset_imports=[make_opsetid("", 13)], ir_version=8), path)
+    onnx.save(
+        make_model(graph, opset_imports=[make_opsetid("", 13), make_opsetid("ai.onnx.ml", 1)], ir_version=8), path
+    )
     return path
 
 

@@ -330,7 +330,11 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     ),
     "sequence, completed": (SEQUENCE, NOTHING, "input 'x' of the model is a sequence, which Triton does not support"),
     "map": (MAP_IN, NOTHING, "input 'x' of the model is a map, which Triton does not support"),
-    "sequence of maps": (MAP, NOTHING, "output 'y' of the model is a sequence, which Triton does not support"),
+    "sequence of maps": (
+        MAP,
+        config([Port("x", "FP32", [-1, 3])], [Port("y", "FP32", [-1, 3])]),
+        "output 'y' of model {}: is a sequence, which Triton does not support; configure y_keys and y_values instead",
+    ),
     "optional": (OPTIONAL, NOTHING, "input 'x' of the model is an optional, which Triton does not support"),
     "float8": (
         FLOAT8,

@@ -37,15 +37,6 @@ PLACES: dict[str, tuple[Mapping[str, File], str | None]] = {
 }
 
 
-@pytest.mark.parametrize("path", ["../../outside_other/1/model.onnx", "link.onnx", "absolute", "../../outside_other/1"])
-def test_a_file_outside_the_models_folder_is_a_load_error(service: Service, path: str) -> None:
-    other = service.repository.add("outside_other", {"1/model.onnx": DOUBLING}, NOTHING)
-    named = str(other / "1/model.onnx") if path == "absolute" else path
-    folder = service.repository.add("outside", {}, f'{NOTHING}default_model_filename: "{named}"')
-    (folder / "1/link.onnx").symlink_to("../../outside_other/1/model.onnx")
-    assert "outside the model's folder" in service.refusal("outside")
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_weights_in_files_of_their_own_are_found(service: Service, place: str) -> None:
     files, text = PLACES[place]

@@ -66,6 +66,7 @@ def test_shared_sessions_hold_the_weights_once(start_service: Callable[..., Serv
         other.repository.add(name, {"1/model.onnx": file}, text)
         other.load(name)
         grown[name] = (other.server.resident() - before) / size
+        print(f"{name}: {grown[name]:.2f} times the weights")
         removed(other, name)
     # Both totals include memory that exists once in any case, such as the buffer for the file. A sanitizer withholds
     # freed memory on purpose.
@@ -146,9 +147,9 @@ def profile(service: Service, name: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_warm_up_runs_the_model_before_it_is_ready(service: Service, tmp_path: Path, count: int) -> None:
+def test_a_warm_up_runs_the_model_before_it_is_ready(service: Service, count: int) -> None:
     name = f"warm_{count}"
-    extra = instances(2) + parameters({"profile_file_prefix": str(tmp_path / "p"), **SHARED})
+    extra = instances(2) + parameters({"profile_file_prefix": "p", **SHARED})
     requests = [warm_up("zero_data: true", count=count), warm_up("random_data: true", batch=8)]
     service.repository.add(name, {"1/model.onnx": DOUBLING}, warmed(requests, extra))
     service.load(name)
@@ -158,8 +159,8 @@ def test_a_warm_up_runs_the_model_before_it_is_ready(service: Service, tmp_path:
     assert model_runs(path) == 2 * (count + 1)
 
 
-def test_a_warm_up_with_user_data_is_run(service: Service, tmp_path: Path) -> None:
-    extra = instances(1) + parameters({"profile_file_prefix": str(tmp_path / "p")})
+def test_a_warm_up_with_user_data_is_run(service: Service) -> None:
+    extra = instances(1) + parameters({"profile_file_prefix": "p"})
     text = warmed([warm_up('input_data_file: "ones"', batch=1)], extra)
     data = np.ones(4, np.float32).tobytes()
     service.repository.add("warm_file", {"1/model.onnx": DOUBLING, "warmup/ones": data}, text)

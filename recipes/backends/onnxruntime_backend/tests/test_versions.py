@@ -147,7 +147,16 @@ def test_a_tensor_of_any_rank_has_the_configured_shape(each: Service) -> None:
         assert same(client.infer("rankless", {"x": x})["y"], -x)
 
 
-def test_options_are_applied(each: Service, tmp_path: Path) -> None:
+def test_maps_are_two_outputs(each: Service) -> None:
+    zipped = "y = ai.onnx.ml.ZipMap<classlabels_int64s = [7, 5, 6]>(x)"
+    client = put(each, "maps", model("float[n,3] x", "seq(map(int64,float)) y", zipped))
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    answer = client.infer("maps", {"x": x})
+    assert same(answer["y_keys"], np.array([[5, 6, 7]] * 2))
+    assert same(answer["y_values"], x[:, [1, 2, 0]])
+
+
+def test_options_are_applied(each: Service) -> None:
     values = {
         "intra_op_thread_count": "2",
         "inter_op_thread_count": "2",
@@ -155,14 +164,14 @@ def test_options_are_applied(each: Service, tmp_path: Path) -> None:
         "enable_mem_pattern": "false",
         "memory.enable_memory_arena_shrinkage": "cpu:0",
         "session.intra_op.allow_spinning": "0",
-        "profile_file_prefix": str(tmp_path / "p"),
+        "profile_file_prefix": "p",
     }
     extra = "\noptimization { graph { level: 1 } } instance_group { kind: KIND_CPU count: 2 }\n"
     client = put(each, "options", SPREADING, NOTHING + extra + parameters(values))
     answer = client.infer("options", {"x": np.ones(1, np.float32), "count": np.array([1000])})
     assert same(answer["y"], np.array([-1000], np.float32))
     removed(each, "options")
-    assert len(list(tmp_path.glob("p_*.json"))) == 2
+    assert len(list(each.repository.folder.glob("options/1/p_*.json"))) == 2
 
 
 def test_a_bad_session_entry_is_refused_with_the_librarys_message(each: Service) -> None:

@@ -4,6 +4,8 @@
 // onnx_api_check names FOLDER linux|macos the files of a folder in the order of trying
 // onnx_api_check rpaths FILE              the rpaths of a thin Mach-O file
 // onnx_api_check spoil FILE               reads the rpaths of the file cut short and falsified everywhere
+// onnx_api_check locations FILE           where an ONNX model says that its external data is
+// onnx_api_check damage FILE              reads the locations of the file cut short and with each byte changed
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include <stdexcept>
 
 #include "check.hpp"
+#include "external.hpp"
 #include "library.hpp"
 
 namespace {
@@ -119,6 +122,33 @@ int spoil(const std::string& path) {
     return 0;
 }
 
+int locations(const std::string& path) {
+    for (const std::string& location : external_locations(path)) std::printf("%s\n", location.c_str());
+    return 0;
+}
+
+int damage(const std::string& path) {
+    const std::vector<std::byte> bytes = bytes_of(path);
+    const std::string whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    std::size_t trials = 0;
+    std::size_t found = 0;
+    const auto read = [&](const std::string& content) {
+        std::ofstream(path, std::ios::binary) << content;
+        found += external_locations(path).empty() ? 0 : 1;
+        ++trials;
+    };
+    for (std::size_t size = 0; size <= whole.size(); ++size) read(whole.substr(0, size));
+    for (std::size_t at = 0; at < whole.size(); ++at) {
+        for (const int value : {0x00, 0x01, 0x0b, 0x1a, 0x3a, 0x6a, 0x7f, 0x80, 0xff}) {
+            std::string other = whole;
+            other[at] = static_cast<char>(value);
+            read(other);
+        }
+    }
+    std::printf("%zu %zu\n", trials, found);
+    return 0;
+}
+
 int run(const std::vector<std::string>& arguments) {
     const std::string mode = arguments.empty() ? "" : arguments[0];
     if (mode == "list" && arguments.size() == 1) return list();
@@ -127,8 +157,11 @@ int run(const std::vector<std::string>& arguments) {
     if (mode == "names" && arguments.size() == 3) return names(arguments[1], arguments[2]);
     if (mode == "rpaths" && arguments.size() == 2) return rpaths(arguments[1]);
     if (mode == "spoil" && arguments.size() == 2) return spoil(arguments[1]);
+    if (mode == "locations" && arguments.size() == 2) return locations(arguments[1]);
+    if (mode == "damage" && arguments.size() == 2) return damage(arguments[1]);
     throw std::runtime_error(
-        "list | call LIBRARY MODEL | search MODULE | names FOLDER SYSTEM | rpaths FILE | spoil FILE");
+        "list | call LIBRARY MODEL | search MODULE | names FOLDER SYSTEM | rpaths FILE | spoil FILE | "
+        "locations FILE | damage FILE");
 }
 
 }  // namespace

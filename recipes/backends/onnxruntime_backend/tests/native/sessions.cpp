@@ -49,7 +49,7 @@ void names(Check& check, const Subject& subject) {
     OK(SessionGetInputCount, subject.session, &count);
     PROVED(SessionGetInputCount, count == 3, "counts the inputs without a default");
     OK(SessionGetOutputCount, subject.session, &count);
-    PROVED(SessionGetOutputCount, count == 5, "counts the outputs");
+    PROVED(SessionGetOutputCount, count == 6, "counts the outputs");
     OK(SessionGetOverridableInitializerCount, subject.session, &count);
     PROVED(SessionGetOverridableInitializerCount, count == 1, "counts the inputs with a default");
     char* name = nullptr;
@@ -122,6 +122,33 @@ void types(Check& check, const Subject& subject) {
     PROVED(TensorTypeAndShape_HasShape,
            shapeless == "kind 1, element 1 [] no shape" && !contains(describe(check, type), "no"),
            "a scalar and an open rank differ");
+}
+
+// The last output is a sequence of maps from INT64 to FLOAT.
+void map_types(Check& check, const Subject& subject) {
+    OrtTypeInfo* type = nullptr;
+    OrtTypeInfo* each = nullptr;
+    OrtTypeInfo* value = nullptr;
+    OK(SessionGetOutputTypeInfo, subject.session, 5, &type);
+    const OrtSequenceTypeInfo* sequence = nullptr;
+    const OrtMapTypeInfo* map = nullptr;
+    OK(CastTypeInfoToMapTypeInfo, type, &map);
+    const bool no_map = map == nullptr;
+    OK(CastTypeInfoToSequenceTypeInfo, type, &sequence);
+    PROVED(CastTypeInfoToSequenceTypeInfo, sequence != nullptr, "a sequence has it");
+    OK(GetSequenceElementType, sequence, &each);
+    ONNXType kind = ONNX_TYPE_UNKNOWN;
+    OK(GetOnnxTypeFromTypeInfo, each, &kind);
+    PROVED(GetSequenceElementType, kind == ONNX_TYPE_MAP, "the elements are maps");
+    OK(CastTypeInfoToMapTypeInfo, each, &map);
+    PROVED(CastTypeInfoToMapTypeInfo, no_map && map != nullptr, "only a map has it");
+    ONNXTensorElementDataType key = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    OK(GetMapKeyType, map, &key);
+    PROVED(GetMapKeyType, key == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, "INT64");
+    OK(GetMapValueType, map, &value);
+    PROVED(GetMapValueType, contains(describe(check, value), "kind 1, element 1 "), "a tensor of FLOAT");
+    CALL(ReleaseTypeInfo, each);
+    CALL(ReleaseTypeInfo, type);
 }
 
 std::vector<std::int64_t> shape_of(Check& check, const OrtValue* value) {
@@ -284,6 +311,31 @@ void bindings(Check& check, const Subject& subject) {
     PROVED(RunWithBinding, contains(refusal.message, "At least one output"), "runs, and refuses to for nothing");
 }
 
+void maps(Check& check, const Subject& subject) {
+    const Inputs inputs(check, subject);
+    OK(BindOutputToDevice, inputs.binding, "maps", subject.memory);
+    OK(RunWithBinding, subject.session, nullptr, inputs.binding);
+    const std::vector<OrtValue*> found = outputs(check, subject, inputs.binding);
+    std::size_t count = 0;
+    OK(GetValueCount, found.at(0), &count);
+    PROVED(GetValueCount, count == 2, "one map for each row");
+    OrtValue* map = nullptr;
+    OrtValue* keys = nullptr;
+    OrtValue* values = nullptr;
+    OK(GetValue, found[0], 1, subject.allocator, &map);
+    OK(GetValue, map, 0, subject.allocator, &keys);
+    OK(GetValue, map, 1, subject.allocator, &values);
+    void* key = nullptr;
+    void* value = nullptr;
+    OK(GetTensorMutableData, keys, &key);
+    OK(GetTensorMutableData, values, &value);
+    PROVED(GetValue,
+           static_cast<const std::int64_t*>(key)[1] == 20 && static_cast<const float*>(value)[1] == 6.0F &&
+               shape_of(check, keys) == std::vector<std::int64_t>{4},
+           "the second map, and its keys and values");
+    for (OrtValue* each : {values, keys, map, found[0]}) CALL(ReleaseValue, each);
+}
+
 void runs(Check& check, const Subject& subject) {
     Inputs inputs(check, subject);
     OrtIoBinding* const binding = inputs.binding;
@@ -337,8 +389,10 @@ void call_sessions(Check& check, const OrtEnv* env, const std::string& model) {
     OK(CreateCpuMemoryInfo, OrtDeviceAllocator, OrtMemTypeDefault, &subject.memory);
     names(check, subject);
     types(check, subject);
+    map_types(check, subject);
     values(check, subject);
     bindings(check, subject);
+    maps(check, subject);
     runs(check, subject);
     char* file = nullptr;
     OK(SessionEndProfiling, subject.session, subject.allocator, &file);
