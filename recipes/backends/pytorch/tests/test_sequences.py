@@ -150,8 +150,8 @@ def test_a_correlation_id_may_be_a_text(service: Service, client: Client, strate
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the sum as a package for batches of any size."""
     rows = torch.export.Dim("rows", min=1, max=64)
-    example = torch.ones(2, 4)
-    return compile_package(tmp_path_factory.mktemp("sum"), Sum(), (example, example), dynamic=({0: rows}, {0: rows}))
+    example = torch.ones(2, 4), torch.zeros(2, 4)  # one tensor for both would make them one input
+    return compile_package(tmp_path_factory.mktemp("sum"), Sum(), example, dynamic=({0: rows}, {0: rows}))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
