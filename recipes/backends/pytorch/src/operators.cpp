@@ -1,11 +1,13 @@
 #include "operators.hpp"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -55,20 +57,54 @@ void check_header(const std::string& owner, const std::string& path) {
     }
 }
 
+// The parts in front of "::" in the names of all operators.
+std::set<std::string> name_spaces() {
+    std::set<std::string> result;
+    for (const auto& operation : c10::Dispatcher::singleton().getAllOpNames()) {
+        result.insert(operation.name.substr(0, operation.name.find("::")));
+    }
+    return result;
+}
+
+struct Loaded {
+    std::string path;
+    std::vector<std::string> name_spaces;  // that it was the first to define
+};
+
+// A second definition of an operator ends the process. A library has the name of each namespace that it defines as a
+// text of its own.
+void check_definitions(const std::string& owner, const std::string& path, const std::vector<Loaded>& loaded) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    for (const Loaded& each : loaded) {
+        for (const std::string& name : each.name_spaces) {
+            if (bytes.find('\0' + name + '\0') == std::string::npos) continue;
+            throw invalid_argument(owner + ": " + path + " defines operators of " + name + ", and so does " +
+                                   each.path + ", which is loaded until the server ends");
+        }
+    }
+}
+
 void load(const std::string& owner, const std::string& path) {
     static std::mutex mutex;
-    static std::vector<std::string> loaded;
+    static std::vector<Loaded> loaded;
     const std::lock_guard lock(mutex);
-    const bool is_known = std::any_of(loaded.begin(), loaded.end(),
-                                      [&](const std::string& each) { return each == path || same_bytes(each, path); });
+    const bool is_known = std::any_of(loaded.begin(), loaded.end(), [&](const Loaded& each) {
+        return each.path == path || same_bytes(each.path, path);
+    });
     if (is_known) return;
     check_header(owner, path);
+    check_definitions(owner, path, loaded);
+    const std::set<std::string> before = name_spaces();
     if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
         const char* const said = dlerror();
         const std::string reason = said != nullptr ? said : "the system gives no reason";
         throw invalid_argument(owner + ": cannot load " + path + ": " + reason);
     }
-    loaded.push_back(path);
+    const std::set<std::string> after = name_spaces();
+    loaded.push_back({path, {}});
+    std::set_difference(after.begin(), after.end(), before.begin(), before.end(),
+                        std::back_inserter(loaded.back().name_spaces));
     backend_kit::log_info("loaded the operators in " + path);
 }
 

@@ -1,4 +1,4 @@
-// Libraries with operators that LibTorch lacks, such as those of torchvision. No LibTorch here.
+// Libraries with operators that LibTorch lacks, such as those of torchvision.
 #pragma once
 
 #include <string>
@@ -14,8 +14,9 @@ void load_operators(const backend_kit::BackendInfo& backend);
 // Loads the libraries that a model names in OPERATOR_LIBRARIES: paths in its version folder or in its own folder,
 // separated by commas. They must not leave the model's folder. Throws backend_kit::Error.
 //
-// A library stays loaded until the process ends, because LibTorch keeps its operators, and one with the same bytes is
-// not loaded again, because LibTorch would end the process at the second registration.
+// A library stays loaded until the process ends, because LibTorch keeps its operators. One with the same bytes is not
+// loaded again, and another that defines operators in the same namespace is refused: LibTorch ends the process at the
+// second definition of an operator.
 void load_operators(const backend_kit::ModelInfo& model);
 
 }  // namespace torch_backend

@@ -76,6 +76,12 @@ def test_a_model_brings_the_library_of_its_operators(
         service.load("versioned")
         check(service, "versioned", suppression)
         assert service.log().count("loaded the operators in") == len(vision)
+        # Another build of it would end the server.
+        files = {"1/model.pt": saved(suppression), "1/_C.so": vision[-1].read_bytes() + b"another"}
+        other = config(*PORTS, extra=parameters({"OPERATOR_LIBRARIES": "_C.so"}))
+        service.repository.add("another", files, other)
+        assert "defines operators of torchvision, and so does" in service.refusal("another")
+        check(service, "versioned", suppression)
 
 
 def test_a_detection_model_is_served_with_the_servers_libraries(vision: list[Path], tmp_path: Path) -> None:
