@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
-
-#include "extent.hpp"
+#include <set>
 
 namespace torch_backend {
 namespace {
@@ -18,7 +16,7 @@ struct Directory {
     std::uint64_t members = 0;
 };
 
-struct Member {
+struct Entry {
     std::string name;
     std::uint16_t flags = 0;
     std::uint16_t method = 0;
@@ -106,7 +104,7 @@ Directory find_directory(const Extent& archive) {
 }
 
 // Takes the numbers that do not fit into 32 bits from the extra field.
-void widen(const Extent& entry, std::uint64_t extra, std::uint64_t length, Member& member) {
+void widen(const Extent& entry, std::uint64_t extra, std::uint64_t length, Entry& member) {
     std::uint64_t* const wanted[] = {&member.size, &member.packed, &member.header};
     const std::uint64_t end = extra + length;
     while (end - extra >= 4) {
@@ -125,13 +123,13 @@ void widen(const Extent& entry, std::uint64_t extra, std::uint64_t length, Membe
 }
 
 // The entry of a member in the list; moves `at` to the next.
-Member read_member(const Extent& list, std::uint64_t& at) {
+Entry read_entry(const Extent& list, std::uint64_t& at) {
     constexpr std::uint64_t fixed = 46;
     list.require(at, fixed, "an entry of the list");
     if (list.u32(at) != 0x02014b50) list.refuse("damaged: the list of members has no entry where one must be");
     const std::uint16_t name = list.u16(at + 28), extra = list.u16(at + 30), comment = list.u16(at + 32);
     list.require(at + fixed, std::uint64_t{name} + extra + comment, "an entry of the list");
-    Member member{std::string(name, '\0'), list.u16(at + 8),  list.u16(at + 10), list.u32(at + 16),
+    Entry member{std::string(name, '\0'), list.u16(at + 8),  list.u16(at + 10), list.u32(at + 16),
                   list.u32(at + 20),       list.u32(at + 24), list.u32(at + 42)};
     list.read(at + fixed, member.name.data(), name);
     widen(list, at + fixed + name, extra, member);
@@ -145,7 +143,7 @@ bool is_safe(const std::string& name) {
     return ("/" + name + "/").find("/../") == std::string::npos && name.find('\\') == std::string::npos;
 }
 
-Extent data_of(const Extent& archive, const Directory& directory, const Member& member) {
+Extent data_of(const Extent& archive, const Directory& directory, const Entry& member) {
     constexpr std::uint64_t fixed = 30;
     if (!is_safe(member.name)) archive.refuse("the name of a member leaves the archive: '" + member.name + "'");
     if ((member.flags & 1) != 0) archive.refuse(member.name + " is encrypted");
@@ -163,26 +161,31 @@ Extent data_of(const Extent& archive, const Directory& directory, const Member& 
     return data;
 }
 
-bool is_library(const std::string& name) {
+}  // namespace
+
+bool is_library(std::string_view name) {
     return name.ends_with(".so") || name.ends_with(".dylib");
 }
 
-}  // namespace
-
-void check_archive(const std::string& path) {
+std::vector<Member> check_archive(const std::string& path) {
     const Extent archive(path);
     const Directory directory = find_directory(archive);
     const Extent list = archive.part(directory.offset, directory.size, "the list of members");
+    std::vector<Member> members;
+    std::set<std::string> names;
     std::uint64_t at = 0, total = 0;
     for (std::uint64_t i = 0; i < directory.members; ++i) {
-        const Member member = read_member(list, at);
-        const Extent data = data_of(archive, directory, member);
+        const Entry entry = read_entry(list, at);
+        const Extent data = data_of(archive, directory, entry);
         total += data.size();
         // Members that share their bytes would be read again and again.
         if (total > archive.size()) archive.refuse("damaged: its members overlap");
-        if (crc_of(data) != member.crc) data.refuse("damaged: its checksum is wrong");
-        if (is_library(member.name)) check_library(data);
+        if (!names.insert(entry.name).second) archive.refuse("damaged: it has two members " + entry.name);
+        if (crc_of(data) != entry.crc) data.refuse("damaged: its checksum is wrong");
+        if (is_library(entry.name)) check_library(data);
+        members.push_back({entry.name, entry.crc, data});
     }
+    return members;
 }
 
 }  // namespace torch_backend

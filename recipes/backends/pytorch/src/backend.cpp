@@ -9,6 +9,7 @@
 #include "backend_kit/files.hpp"
 #include "complete.hpp"
 #include "network.hpp"
+#include "operators.hpp"
 #include "settings.hpp"
 
 namespace torch_backend {
@@ -95,7 +96,9 @@ std::unique_ptr<Network> load(const backend_kit::ModelInfo& info, const Settings
 
 std::vector<Port> ports_of(const std::vector<TensorConfig>& tensors) {
     std::vector<Port> ports;
-    for (const TensorConfig& tensor : tensors) ports.push_back({tensor.name, tensor.datatype, tensor.optional});
+    for (const TensorConfig& each : tensors) {
+        ports.push_back({each.name, each.datatype, each.optional, each.model_dims()});
+    }
     return ports;
 }
 
@@ -184,6 +187,7 @@ public:
         : Model(std::move(given)), settings_(settings), default_batch_(default_batch) {
         settle_device(settings_, config());
         set_process_wide(settings_);
+        load_operators(info());
         network_ = load(info(), settings_);
     }
 
@@ -215,7 +219,7 @@ private:
 
 class PytorchBackend final : public backend_kit::Backend {
 public:
-    using Backend::Backend;
+    explicit PytorchBackend(backend_kit::BackendInfo given) : Backend(std::move(given)) { load_operators(info()); }
 
     std::unique_ptr<backend_kit::Model> make_model(backend_kit::ModelInfo model) override {
         const Settings settings = read_settings(model.config, info().config, info().name);

@@ -9,25 +9,25 @@
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <cstdlib>
+#include <mutex>
 
-#include "archive.hpp"
 #include "backend_kit/config.hpp"
 #include "backend_kit/error.hpp"
 #include "backend_kit/json.hpp"
 #include "runtime.hpp"
+#include "unpacked.hpp"
 #include "values.hpp"
 
 namespace torch_backend {
 namespace {
 
 using backend_kit::invalid_argument;
+using backend_kit::Json;
 using backend_kit::JsonView;
 using torch::inductor::AOTIModelContainerRunner;
 using torch::inductor::AOTIModelPackageLoader;
-using Metadata = std::unordered_map<std::string, std::string>;
 
 // Calls of the compiled library that the runner has no method for.
 class Library : private AOTIModelContainerRunner {
@@ -57,13 +57,12 @@ std::string lower(std::string text) {
     return text;
 }
 
-std::string metadata_of(const Metadata& metadata, const char* key) {
-    const auto found = metadata.find(key);
-    return found == metadata.end() ? std::string() : found->second;
+std::string metadata_of(const Json& metadata, const char* key) {
+    return JsonView(metadata, "metadata of the package").string_or(key, "");
 }
 
 // A package holds machine code: refuses one for another system before the loader opens it.
-void check_platform(const Metadata& metadata) {
+void check_platform(const Json& metadata) {
     utsname here{};
     uname(&here);
     const std::string platform = metadata_of(metadata, "AOTI_PLATFORM");
@@ -74,7 +73,7 @@ void check_platform(const Metadata& metadata) {
     }
 }
 
-at::Device device_of(const Metadata& metadata, const Settings& settings) {
+at::Device device_of(const Json& metadata, const Settings& settings) {
     const std::string compiled = metadata_of(metadata, "AOTI_DEVICE_KEY");
     if (compiled != "cpu" && compiled != "mps") {
         throw backend_kit::unsupported("the package was compiled for the device '" + compiled +
@@ -157,10 +156,13 @@ class PackageNetwork final : public Network {
 public:
     PackageNetwork(const std::string& path, const Settings& settings, std::size_t runners)
         : settings_(checked(settings)),
-          device_(checked_device(path, settings)),
-          loader_(path, "model", false, runners) {
-        const Metadata metadata = loader_.get_metadata();
-        if (metadata.contains("triton_config")) stored_config_ = metadata.at("triton_config");
+          package_(path),
+          device_(checked_device(package_, settings)),
+          needs_two_rows_(package_.libraries_contain("dim value is too small at 0, ") &&
+                          package_.libraries_contain("expected it to be >= 2, ")),
+          loader_(package_.folder(), "model", false, runners) {
+        const Json metadata = package_.metadata();
+        if (metadata.find("triton_config") != nullptr) stored_config_ = metadata_of(metadata, "triton_config");
         AOTIModelContainerRunner& runner = *loader_.get_runner();
         const std::vector<std::string> specification = runner.get_call_spec();
         auto inputs = names_or_count(specification.at(0), Library::inputs(runner));
@@ -178,7 +180,7 @@ public:
         try {
             const RunScope scope(settings_, device_);
             std::vector<at::Tensor> arguments(inputs.size());
-            bool one_row = batched_ && !inputs.empty();
+            bool one_row = needs_two_rows_ && batched_ && !inputs.empty();
             for (std::size_t i = 0; i < inputs.size(); ++i) {
                 arguments[places_[i].argument] = tensor_of(inputs[i], device_, false);
                 one_row = one_row && inputs[i].shape[0] == 1;
@@ -207,12 +209,11 @@ private:
         return settings;
     }
 
-    static at::Device checked_device(const std::string& path, const Settings& settings) {
+    static at::Device checked_device(const Unpacked& package, const Settings& settings) {
         // Unless this is set, the compiled code trusts its inputs: it would read beyond the end of one of a wrong type
         // or size.
         setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 0);
-        check_archive(path);
-        const Metadata metadata = AOTIModelPackageLoader::load_metadata_from_package(path, "model");
+        const Json metadata = package.metadata();
         check_platform(metadata);
         return device_of(metadata, settings);
     }
@@ -238,29 +239,23 @@ private:
     }
 
     // torch.export assumes that a dynamic dimension is at least 2, and the compiled library checks that. A batch of one
-    // row is therefore run as two equal rows.
+    // row is then run as two equal rows.
     std::vector<at::Tensor> call_one_row(const std::vector<at::Tensor>& arguments) {
-        if (!needs_two_rows_) {
-            try {
-                return call(arguments);
-            } catch (const std::exception& error) {
-                if (std::string_view(error.what()).find("dim value is too small at 0") == std::string_view::npos) throw;
-            }
-        }
         std::vector<at::Tensor> doubled;
         for (const at::Tensor& argument : arguments) doubled.push_back(at::cat({argument, argument}));
         std::vector<at::Tensor> values = call(doubled);
         for (at::Tensor& value : values) {
             if (value.dim() > 0 && value.size(0) == 2) value = value.narrow(0, 0, 1);
         }
-        needs_two_rows_ = true;
         return values;
     }
 
     Settings settings_;
+    Unpacked package_;
     at::Device device_;
+    // The library has the texts of its checks. A run to find out would write an error to the server's output.
+    bool needs_two_rows_;
     AOTIModelPackageLoader loader_;
-    std::atomic<bool> needs_two_rows_{false};
 };
 
 class PackageRunner final : public Runner {
@@ -282,6 +277,9 @@ std::unique_ptr<Runner> PackageNetwork::make_runner() {
 }  // namespace
 
 std::unique_ptr<Network> load_package(const std::string& path, const Settings& settings, std::size_t runners) {
+    // Its reader of JSON has one buffer per process (load_json_file in LibTorch's model_package_loader.cpp).
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
     try {
         return std::make_unique<PackageNetwork>(path, settings, runners);
     } catch (...) {

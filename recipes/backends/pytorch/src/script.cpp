@@ -12,6 +12,7 @@
 #include "copies.hpp"
 #include "effects.hpp"
 #include "runtime.hpp"
+#include "trial.hpp"
 #include "values.hpp"
 
 namespace torch_backend {
@@ -179,6 +180,7 @@ public:
                       [&](std::size_t x, std::size_t y) { return places_[x].element < places_[y].element; });
             if (!container.inputs.empty()) containers_.push_back(std::move(container));
         }
+        if (const auto trials = try_out(inputs)) trials->check(picks_, outputs);
     }
 
     std::unique_ptr<Runner> make_runner() override;
@@ -187,7 +189,7 @@ public:
         try {
             const RunScope scope(settings_, device_);
             std::vector<Value> values;
-            flatten(call(stack_of(self, inputs)), {}, values);
+            flatten(call(stack_of(self, inputs, device_)), {}, values);
             std::vector<Output> outputs(picks_.size());
             for (std::size_t i = 0; i < picks_.size(); ++i) {
                 if (wanted[i]) outputs[i] = output_of(picked(picks_, i, values).content, picks_[i].name);
@@ -237,11 +239,11 @@ private:
         return std::move(stack.back());
     }
 
-    at::Tensor tensor(const Input& input, std::size_t argument) const {
-        return tensor_of(input, device_, effects_.owned[argument]);
+    at::Tensor tensor(const Input& input, std::size_t argument, at::Device device) const {
+        return tensor_of(input, device, effects_.owned[argument]);
     }
 
-    IValue single(const Input& input, std::size_t argument) const {
+    IValue single(const Input& input, std::size_t argument, at::Device device) const {
         switch (signature_.arguments[argument].form) {
             case Form::texts: {
                 c10::List<std::string> texts;
@@ -256,17 +258,17 @@ private:
             case Form::truth:
                 return number_of<bool>(input);
             default:
-                return tensor(input, argument);
+                return tensor(input, argument, device);
         }
     }
 
     // A List[Tensor] or Dict[str, Tensor] argument from the given inputs; nothing if none is given and it is optional.
-    std::optional<IValue> container(const Container& from, std::span<const Input> inputs) const {
+    std::optional<IValue> container(const Container& from, std::span<const Input> inputs, at::Device device) const {
         c10::List<at::Tensor> list;
         c10::Dict<std::string, at::Tensor> dictionary;
         for (const std::size_t input : from.inputs) {
             if (!inputs[input].present) continue;
-            at::Tensor element = tensor(inputs[input], from.argument);
+            at::Tensor element = tensor(inputs[input], from.argument, device);
             if (from.is_dictionary) {
                 dictionary.insert(names_[input], std::move(element));
             } else {
@@ -278,17 +280,55 @@ private:
     }
 
     // The arguments of the method in their order, the module itself first.
-    Stack stack_of(const IValue& self, std::span<const Input> inputs) const {
+    Stack stack_of(const IValue& self, std::span<const Input> inputs, at::Device device) const {
         Stack stack = defaults_;
         stack[0] = self;
         for (const std::size_t input : singles_) {
             const std::size_t argument = places_[input].argument;
-            if (inputs[input].present) stack[argument + 1] = single(inputs[input], argument);
+            if (inputs[input].present) stack[argument + 1] = single(inputs[input], argument, device);
         }
         for (const Container& each : containers_) {
-            if (auto value = container(each, inputs)) stack[each.argument + 1] = std::move(*value);
+            if (auto value = container(each, inputs, device)) stack[each.argument + 1] = std::move(*value);
         }
         return stack;
+    }
+
+    // Whether the types of the results can be known before there is data: all arguments are tensors, always given.
+    bool can_be_tried(std::span<const Port> inputs) const {
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+            const Form form = signature_.arguments[places_[i].argument].form;
+            if (inputs[i].optional || (form != Form::tensor && !is_container(form))) return false;
+        }
+        return true;
+    }
+
+    // Runs the method on tensors that have no memory, with this number for each open size.
+    std::vector<Value> values_for(std::span<const Port> inputs, std::int64_t open) const {
+        const RunScope scope(settings_, at::kCPU);
+        const torch::jit::GraphOptimizerEnabledGuard plain(false);
+        std::vector<std::vector<std::int64_t>> shapes;
+        std::vector<Input> given;
+        for (const Port& port : inputs) shapes.push_back(shape_of(port, batched_, open));
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+            given.push_back({.present = true, .type = inputs[i].type, .shape = shapes[i]});
+        }
+        Stack stack = stack_of(module_.deepcopy(at::Device(at::kMeta))._ivalue(), given, at::kMeta);
+        method_->run(stack);
+        std::vector<Value> values;
+        flatten(stack.back(), {}, values);
+        return values;
+    }
+
+    std::optional<Trials> try_out(std::span<const Port> inputs) const {
+        if (!can_be_tried(inputs)) return std::nullopt;
+        const bool is_fixed = std::none_of(inputs.begin(), inputs.end(), [](const Port& port) {
+            return std::any_of(port.dims.begin(), port.dims.end(), [](std::int64_t size) { return size < 0; });
+        });
+        try {
+            return Trials{values_for(inputs, 2), values_for(inputs, 37), batched_, is_fixed};
+        } catch (const std::exception&) {
+            return std::nullopt;  // what it does depends on the data, or not all its operators work without any
+        }
     }
 
     void add_samples(const IValue& value, const Argument& argument, std::vector<Sample>& samples) const {
@@ -362,8 +402,10 @@ std::unique_ptr<Runner> ScriptNetwork::make_runner() {
 std::unique_ptr<Network> load_script(const std::string& path, const Settings& settings) {
     try {
         return std::make_unique<ScriptNetwork>(path, settings);
-    } catch (...) {
-        rethrow("cannot load " + path + " as TorchScript");
+    } catch (const std::exception& error) {
+        const bool lacks_operator = std::string_view(error.what()).find("Unknown builtin op") != std::string_view::npos;
+        rethrow("cannot load " + path + " as TorchScript" +
+                (lacks_operator ? " (OPERATOR_LIBRARIES can name a library that has the operator)" : ""));
     }
 }
 

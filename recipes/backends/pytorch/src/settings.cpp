@@ -6,7 +6,7 @@
 namespace torch_backend {
 namespace {
 
-constexpr std::array<std::string_view, 16> known{
+constexpr std::array<std::string_view, 19> known{
     "DEVICE",
     "DISABLE_CUDNN",
     "DISABLE_OPTIMIZED_EXECUTION",
@@ -21,6 +21,9 @@ constexpr std::array<std::string_view, 16> known{
     "INTER_OP_THREAD_COUNT",
     "INTRA_OP_THREAD_COUNT",
     "MODULE_METHOD_NAME",
+    "NUM_INTEROP_THREADS",
+    "NUM_THREADS",
+    "OPERATOR_LIBRARIES",
     "TORCH_COMPILE_OPTIONAL_PARAMETERS",
     "TORCH_ENABLE_NVFUSER",
 };
@@ -43,6 +46,18 @@ void refuse_others(const Parameters& parameters) {
     }
 }
 
+// A count of threads by either of its names; upstream has another for models that are run by Python.
+std::optional<int> threads(const Parameters& parameters, std::string_view name, std::string_view other) {
+    constexpr std::int64_t most = 4096;
+    const auto ours = parameters.integer(name, 1, most);
+    const auto theirs = parameters.integer(other, 1, most);
+    if (ours && theirs && *ours != *theirs) {
+        parameters.refuse(other, "contradicts " + std::string(name) + ", which is the same");
+    }
+    const auto count = ours ? ours : theirs;
+    return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
+}
+
 // Upstream's name for the same setting.
 std::optional<bool> tensor_expr_fusion(const Parameters& parameters) {
     const auto ours = parameters.boolean("ENABLE_TENSOR_EXPR_FUSION");
@@ -57,18 +72,13 @@ std::optional<bool> tensor_expr_fusion(const Parameters& parameters) {
 
 Settings read_settings(const backend_kit::ModelConfig& model, const backend_kit::BackendConfig& backend,
                        const std::string& backend_name) {
-    constexpr std::int64_t most_threads = 4096;
     const Parameters parameters(model, backend, backend_name);
-    const auto threads = [&](std::string_view name) -> std::optional<int> {
-        const auto count = parameters.integer(name, 1, most_threads);
-        return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
-    };
     Settings settings;
     if (const auto name = parameters.choice("DEVICE", devices)) {
         settings.device = *name == "cpu" ? Device::cpu : *name == "mps" ? Device::mps : Device::best;
     }
-    settings.intra_op_threads = threads("INTRA_OP_THREAD_COUNT");
-    settings.inter_op_threads = threads("INTER_OP_THREAD_COUNT");
+    settings.intra_op_threads = threads(parameters, "INTRA_OP_THREAD_COUNT", "NUM_THREADS");
+    settings.inter_op_threads = threads(parameters, "INTER_OP_THREAD_COUNT", "NUM_INTEROP_THREADS");
     settings.inference_mode = parameters.boolean("INFERENCE_MODE").value_or(true);
     settings.optimized_execution = !parameters.boolean("DISABLE_OPTIMIZED_EXECUTION").value_or(false);
     settings.tensor_expr_fusion = tensor_expr_fusion(parameters);

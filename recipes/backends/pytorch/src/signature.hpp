@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,11 +53,12 @@ struct Signature {
     std::string text;                         // for messages
 };
 
-// A configured input or output: name and type.
+// A configured input or output.
 struct Port {
     std::string name;
     DataType type = TRITONSERVER_TYPE_INVALID;
     bool optional = false;
+    std::vector<std::int64_t> dims{};  // the model's, without the batch; -1 is any size
 };
 
 // The destination of a configured input.

@@ -1,6 +1,7 @@
 #include "values.hpp"
 
 #include <ATen/core/function_schema.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
@@ -162,7 +163,9 @@ std::optional<DataType> data_type(at::ScalarType type) {
 
 at::Tensor tensor_of(const Input& input, at::Device device, bool private_copy) {
     const auto sizes = c10::IntArrayRef(input.shape.data(), input.shape.size());
-    at::Tensor tensor = at::from_blob(input.data, sizes, at::TensorOptions().dtype(scalar_type(input.type)));
+    const auto options = at::TensorOptions().dtype(scalar_type(input.type));
+    if (device.is_meta()) return at::empty(sizes, options.device(device));
+    at::Tensor tensor = at::from_blob(input.data, sizes, options);
     if (!device.is_cpu()) return tensor.to(device);
     return private_copy ? tensor.clone() : tensor;
 }

@@ -21,7 +21,8 @@ struct Value {
 at::ScalarType scalar_type(DataType type);
 std::optional<DataType> data_type(at::ScalarType type);
 
-// A tensor over the bytes of an input; over a copy if `private_copy` or if the device is not the CPU.
+// A tensor over the bytes of an input; over a copy if `private_copy` or if the device is not the CPU. On the meta
+// device it has no bytes.
 at::Tensor tensor_of(const Input& input, at::Device device, bool private_copy);
 
 // The name of a part inside a structure that may have a name itself.

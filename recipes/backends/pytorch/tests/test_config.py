@@ -139,6 +139,7 @@ def test_mps_is_served_if_present_else_a_load_error(service: Service) -> None:
 
 GOOD = [
     ("INTRA_OP_THREAD_COUNT", "2"),
+    ("NUM_THREADS", "2"),
     ("INFERENCE_MODE", "true"),
     ("INFERENCE_MODE", "false"),
     ("DISABLE_OPTIMIZED_EXECUTION", "true"),
@@ -170,7 +171,7 @@ def test_good_parameters_are_applied(service: Service, key: str, text: str) -> N
 BAD = [
     *[
         (key, text)
-        for key in ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT")
+        for key in ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT", "NUM_THREADS", "NUM_INTEROP_THREADS")
         for text in ("abc", "-1", "1.5", "", "99999999999")
     ],
     *[
@@ -358,6 +359,8 @@ REFUSED = [
     ({"ENABLE_NVFUSER": "true"}, "CUDA"),
     ({"TORCH_COMPILE_OPTIONAL_PARAMETERS": "{}"}, "aoti_compile_and_package"),
     ({"ENABLE_TENSOR_FUSER": "true", "ENABLE_TENSOR_EXPR_FUSION": "false"}, "contradicts ENABLE_TENSOR_EXPR_FUSION"),
+    ({"NUM_THREADS": "2", "INTRA_OP_THREAD_COUNT": "1"}, "contradicts INTRA_OP_THREAD_COUNT"),
+    ({"NUM_INTEROP_THREADS": "2", "INTER_OP_THREAD_COUNT": "1"}, "contradicts INTER_OP_THREAD_COUNT"),
 ]
 
 

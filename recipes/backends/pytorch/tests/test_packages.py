@@ -18,6 +18,7 @@ import pytest
 import torch
 from backend_testing.repository import Port, parameters
 from backend_testing.server import Service
+from conftest import begin
 from modules import config, fresh
 from samples import numbers
 from torch import nn
@@ -124,6 +125,16 @@ def test_a_compiled_network_answers_as_in_pytorch(
         expected = mlp[1](x) if rows > 1 else mlp[1](torch.cat([x, x]))[:1]
         assert same(answer, expected)
         torch.testing.assert_close(answer, fresh("Mlp")(x))
+
+
+def test_the_first_request_of_one_row_writes_no_alarm(packages: Callable[[str], Path], tmp_path: Path) -> None:
+    with begin(tmp_path) as service:
+        ports = [Port("INPUT__0", "FP32", [8])], [Port("OUTPUT__0", "FP32", [4])]
+        service.repository.add("quiet", {"1/model.pt2": packages("mlp")}, config(*ports, batch=16))
+        service.load("quiet")
+        before = service.log()
+        ask(service.client(), "quiet", {"INPUT__0": torch.ones(1, 8)})
+        assert service.log() == before
 
 
 def test_concurrent_requests_to_a_compiled_network(

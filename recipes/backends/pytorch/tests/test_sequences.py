@@ -25,6 +25,7 @@ from backend_testing.server import Service
 from backend_testing.wire import Client, Step, Value
 from conftest import begin
 from modules import config, saved
+from test_packages import compile_package
 from torch import Tensor, nn
 
 PLAIN = "direct { }"
@@ -38,6 +39,20 @@ class Echo(nn.Module):
         self, start: Tensor, end: Tensor, ready: Tensor, identity: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return start, end, ready, identity
+
+
+class Name(nn.Module):
+    """The correlation ID, which is a text."""
+
+    def forward(self, identity: list[str]) -> list[str]:
+        return [each + "!" for each in identity]
+
+
+class Sum(nn.Module):
+    """A sum over the sequence, as code that can be compiled."""
+
+    def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        return (h + x) * 2, h + x
 
 
 class Total(nn.Module):
@@ -100,7 +115,9 @@ def tell(client: Client, model: str, steps: list[dict[str, Value]]) -> list[dict
 
 @pytest.mark.parametrize("batch", [0, 4])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(("flags", "identity"), [("INT32", "INT64"), ("FP32", "UINT64"), ("BOOL", "INT32")])
+@pytest.mark.parametrize(
+    ("flags", "identity"), [("INT32", "INT64"), ("FP32", "UINT64"), ("BOOL", "INT32"), ("BOOL", "UINT32")]
+)
 def test_controls_reach_the_model(
     service: Service, client: Client, flags: str, identity: str, strategy: str, batch: int
 ) -> None:
@@ -114,6 +131,48 @@ def test_controls_reach_the_model(
         assert all(value.shape == ((1, 1) if batch else (1,)) for value in answer.values())
         values = [answer[f"OUTPUT__{place}"].item() for place in range(4)]
         assert values == [index == 0, index == 2, 1, ID]
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_correlation_id_may_be_a_text(service: Service, client: Client, strategy: str, batch: int) -> None:
+    name = f"name_{strategy}_{batch}"
+    extra = sequence_batching(STRATEGIES[strategy], control("identity", "CORRID", "BYTES"))
+    serve(service, name, Name(), config([], [Port("OUTPUT__0", "BYTES", [1])], batch=batch, extra=extra))
+    for identity in ("größer", "second"):
+        for at in range(3):
+            answer = client.infer(name, {}, step=Step(identity, at == 0, at == 2))["OUTPUT__0"]
+            assert answer.shape == ((1, 1) if batch else (1,))
+            assert answer.item().decode() == f"{identity}!"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the sum as a package for batches of any size."""
+    rows = torch.export.Dim("rows", min=1, max=64)
+    example = torch.ones(2, 4), torch.zeros(2, 4)  # one tensor for both would make them one input
+    return compile_package(tmp_path_factory.mktemp("sum"), Sum(), example, dynamic=({0: rows}, {0: rows}))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_package_keeps_sequences_apart(service: Service, client: Client, compiled: Path, strategy: str) -> None:
+    name = f"compiled_{strategy}"
+    if name not in service.loaded:
+        kept = state(("INPUT__1", "OUTPUT__1"), "FP32", [4], zeros("FP32", [4]))
+        ports = [Port("INPUT__0", "FP32", [4])], [Port("OUTPUT__0", "FP32", [4])]
+        text = config(*ports, batch=8, extra=sequence_batching(STRATEGIES[strategy], kept))
+        service.repository.add(name, {"1/model.pt2": compiled}, text)
+        service.load(name)
+    chance = np.random.default_rng(len(strategy))
+    tellings = []
+    for length in (1, 3, 6):
+        steps = chance.integers(0, 40, (length, 1, 4)).astype(np.float32)
+        sums = np.cumsum(steps, axis=0) * 2
+        requests: list[dict[str, Value]] = [{"INPUT__0": step} for step in steps]
+        tellings.append(Telling(Story(name, requests, [{"OUTPUT__0": each} for each in sums])))
+    while tellings := [each for each in tellings if not each.over]:
+        for each in tellings:
+            assert each.advance(client) == ""
 
 
 TOTAL = [Port("x", "FP32", [4])], [Port("y", "FP32", [4])]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from filelock import FileLock
 
+from backend_testing import wheels
 from backend_testing.wire import Value
 
 __all__ = ["CONTEXT", "RATE", "SAMPLES", "model", "sound"]
@@ -29,17 +26,12 @@ def model(name: str) -> Path:
 
     The package itself is not installed: it needs torchaudio.
     """
-    cache = Path(os.environ.get("MACBUILD_TEST_CACHE") or platformdirs.user_cache_path("macbuild-tests"))
-    folder = cache / f"silero-vad-{RELEASE}"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / name
-    with FileLock(cache / f"{folder.name}.lock"):
-        if not list(folder.glob("*.whl")):
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
-            subprocess.run([*command, f"silero-vad=={RELEASE}"], check=True)
+    path = wheels.download("silero-vad", RELEASE)
+    target = path.with_name(name)
+    with FileLock(f"{path.parent}.lock"):
         if not target.exists():
             partial = target.with_name(name + ".partial")
-            with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+            with zipfile.ZipFile(path) as wheel:
                 partial.write_bytes(wheel.read(f"silero_vad/data/{name}"))
             partial.replace(target)
     return target
