@@ -34,7 +34,7 @@ def vision(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def suppression(vision: list[Path]) -> torch.jit.ScriptModule:
     """Provide a module that calls torchvision::nms."""
     assert vision
-    module = torch.jit.ScriptModule()  # type: ignore[no-untyped-call]
+    module = torch.jit.ScriptModule()
     module.define(
         "def forward(self, boxes: Tensor, scores: Tensor) -> Tensor:\n"
         "    return torch.ops.torchvision.nms(boxes, scores, 0.4)\n"

@@ -51,6 +51,6 @@ def load(paths: Sequence[Path]) -> None:
     """Load the libraries into this process, which has Python's part of LibTorch, and make the package importable."""
     for path in paths[1:-1]:
         ctypes.CDLL(str(path))
-    torch.ops.load_library(str(paths[-1]))
+    torch.ops.load_library(str(paths[-1]))  # type: ignore[no-untyped-call]
     folder = paths[0].parent
     sys.path[:0] = [str(folder), str(wheels.unpacked("pillow", IMAGES, folder / "pillow"))]
