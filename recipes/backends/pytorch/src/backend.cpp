@@ -40,8 +40,8 @@ std::string model_file(const backend_kit::ModelInfo& info) {
     if (!name.empty() && name != "model.pt") {
         return backend_kit::named_file(info.folder, name, "default_model_filename");
     }
-    for (const char* each : {"/model.pt", "/model.pt2"}) {
-        if (exists(info.folder + each)) return info.folder + each;
+    for (const std::string each : {"model.pt", "model.pt2"}) {
+        if (exists(info.folder + "/" + each)) return backend_kit::named_file(info.folder, each, "the model's file");
     }
     throw backend_kit::not_found("no model file: " + info.folder + " has neither model.pt nor model.pt2");
 }

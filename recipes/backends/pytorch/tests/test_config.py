@@ -418,6 +418,17 @@ def test_a_file_outside_the_models_folder_is_a_load_error(service: Service, path
     assert "outside the model's folder" in service.refusal("outside")
 
 
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
+def test_a_model_file_that_is_a_link_to_outside_is_a_load_error(service: Service, name: str) -> None:
+    service.repository.add("outside_linked_to", {"1/model.pt": file("Weighted", 5.0)}, config(*PORTS, batch=8))
+    folder = service.repository.add("outside_link", {}, config(*PORTS, batch=8))
+    (folder / "1").mkdir(exist_ok=True)
+    for old in (folder / "1").iterdir():
+        old.unlink()
+    (folder / "1" / name).symlink_to("../../outside_linked_to/1/model.pt")
+    assert "outside the model's folder" in service.refusal("outside_link")
+
+
 def test_a_link_inside_the_models_folder_is_followed(service: Service) -> None:
     text = config(*PORTS, batch=8, extra='default_model_filename: "link.pt"')
     folder = service.repository.add("linked", {"weights.pt": file("Weighted", 5.0)}, text)
