@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class Planner:
     choice
         The options that the user chose.
     lock_command
-        Returns the command that pins the sources of a component, for hints.
+        Returns the command that pins the sources of components, for hints.
     """
 
     recipes: Recipes
@@ -54,7 +54,7 @@ class Planner:
     refuse: bool = False
     folders: Mapping[str, Path] = field(default_factory=dict)
     choice: Choice = field(default_factory=Choice)
-    lock_command: Callable[[str], str] = lock_command
+    lock_command: Callable[..., str] = lock_command
 
     def plan(self, request: BuildRequest) -> Plan:
         """Return the plan of a request.
@@ -89,9 +89,9 @@ class Planner:
                         stages += [plan.fixed.id for plan in plans]
                     checks += [plan.checked.id for plan in plans if plan.checked]
             except (UnreachableError, LockError) as error:
-                if not self.refuse:
-                    raise
                 refused.append(Refusal(name, error))
+        if refused and not self.refuse:
+            raise self._refusal(refused)
         return Plan(
             builder.steps,
             tuple(dict.fromkeys(artifacts)),
@@ -99,6 +99,17 @@ class Planner:
             tuple(dict.fromkeys(stages)),
             tuple(dict.fromkeys(checks)),
             tuple(dict.fromkeys(builder.remarks)),
+        )
+
+    def _refusal(self, refused: Sequence[Refusal]) -> MacbuildError:
+        """Return the error that names every component without a source; of a single one, its own."""
+        error = refused[0].error
+        if len(refused) == 1:
+            return error
+        names = [refusal.component for refusal in refused]
+        return type(error)(
+            f"no source is available for {len(names)} components: {', '.join(names)}",
+            hint=f"build the others with --skip-unreachable; to pin sources, run: {self.lock_command(*names)}",
         )
 
     def host_stages(self, name: str) -> Plan:

@@ -255,6 +255,19 @@ class TestSources:
         two.write()
         assert self.source(two) == "local"
 
+    def test_all_components_without_a_source_are_named_at_once(self, tmp_path: Path) -> None:
+        sample = Sample(tmp_path)
+        for name in ("alpha", "beta", "gamma"):
+            sample.add(name)
+        for name in ("alpha", "gamma"):
+            sample.serve_only(name, "http://127.0.0.1:9")
+        (sample.root / "macbuild.lock").write_text("version = 1\n")
+        with pytest.raises(LockError, match="no source is available for 2 components: alpha, gamma") as caught:
+            sample.plan()
+        assert caught.value.hint is not None
+        assert "--skip-unreachable" in caught.value.hint
+        assert caught.value.hint.endswith("run: macbuild lock alpha gamma")
+
     def test_without_any_source_the_error_names_each(self, two: Sample) -> None:
         names = ("alpha 1.0 arm64 remote", "alpha 1.0 arm64 local")
         gone = {name: UnreachableError(f"{name} is gone") for name in names}
