@@ -194,4 +194,4 @@ class SourcePlanner:
         pinned = self.lock.pin(spec.ref)
         if isinstance(spec.candidate.fetch, FileSource) and (pinned is None or pinned.sha256 != spec.pin.sha256):
             command = self.lock_command(spec.ref.component)
-            self.builder.remarks.append(f"{spec.ref.id} is used as it is now; to pin it, run: {command}")
+            self.builder.remarks.append(f"{spec.ref.id} is used as it is now: {command} pins it")

@@ -46,10 +46,33 @@ def load_recipe(path: Path) -> Recipe:
     return recipe
 
 
+class _OwnRecipes(Mapping[str, Recipe]):
+    """Recipes by name, each read when it is needed, so that a broken one is in the way of nothing else."""
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self.folders = dict(folders)
+        self._read: dict[str, Recipe] = {}
+
+    def __getitem__(self, name: str) -> Recipe:
+        if name not in self._read:
+            self._read[name] = load_recipe(self.folders[name] / "recipe.toml")
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.folders
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.folders)
+
+    def __len__(self) -> int:
+        return len(self.folders)
+
+
 class Recipes(Mapping[str, Recipe]):
     """Recipes by name, and where each lies: those of a project, over those that it is based on.
 
-    A component is a folder with `recipe.toml`, directly below the root or below a folder that groups several.
+    A component is a folder with `recipe.toml`, directly below the root or below a folder that groups several. A recipe
+    that is not valid is a `RecipeError` when it is asked for.
 
     Parameters
     ----------
@@ -57,59 +80,50 @@ class Recipes(Mapping[str, Recipe]):
         The folder that all of the project's lie in.
     folders
         The folder of each component.
-    table
-        The recipes.
     base
         Returns the recipes that those of the project are added to, or replace; called when one of them is needed.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        folders: Mapping[str, Path],
-        table: Mapping[str, Recipe],
-        base: Callable[[], Recipes] | None = None,
-    ) -> None:
+    def __init__(self, root: Path, folders: Mapping[str, Path], base: Callable[[], Recipes] | None = None) -> None:
         self.root = root
+        self.own: Mapping[str, Recipe] = _OwnRecipes(folders)
+        """The project's own recipes."""
         self._folders = dict(folders)
-        self._table = dict(table)
         self._load_base = base
 
     def __getitem__(self, name: str) -> Recipe:
         """Return a recipe by name."""
-        found = self._table.get(name)
-        return self._base[name] if found is None and self._base is not None else self._table[name]
+        return self.own[name] if name in self.own or self._base is None else self._base[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Tell if there is a recipe of a name, valid or not."""
+        return name in self.own or (self._base is not None and name in self._base)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names in order."""
-        return iter(sorted({*self._table, *(self._base or ())}))
+        return iter(sorted({*self.own, *(self._base or ())}))
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len({*self._table, *(self._base or ())})
+        return len({*self.own, *(self._base or ())})
 
     @cached_property
     def _base(self) -> Recipes | None:
         return self._load_base() if self._load_base else None
 
-    @property
-    def own(self) -> Mapping[str, Recipe]:
-        """Return the project's own recipes."""
-        return self._table
-
     def root_of(self, name: str) -> Path:
         """Return the folder that a component and all that it may be built from lie in."""
-        return self.root if name in self._table or self._base is None else self._base.root
+        return self.root if name in self.own or self._base is None else self._base.root
 
     def groups(self, name: str) -> list[Path]:
         """Return the folders that components beside one lie in: the root, and each folder that groups some."""
-        if name not in self._table and self._base is not None:
+        if name not in self.own and self._base is not None:
             return self._base.groups(name)
         return sorted({self.root, *(folder.parent for folder in self._folders.values())})
 
     def folder(self, name: str) -> Path:
         """Return the folder of a component."""
-        return self._folders[name] if name in self._table or self._base is None else self._base.folder(name)
+        return self._folders[name] if name in self.own or self._base is None else self._base.folder(name)
 
     def edits(self, name: str) -> Path:
         """Return the folder of the edits of a component, which need not be there."""
@@ -117,10 +131,9 @@ class Recipes(Mapping[str, Recipe]):
 
     def known(self, name: str) -> Recipe:
         """Return the recipe of a name; a `PlanError` with the nearest one if there is none."""
-        recipe = self.get(name)
-        if recipe is None:
+        if name not in self:
             raise PlanError(f"there is no recipe {name!r}", hint=nearest(name, list(self)))
-        return recipe
+        return self[name]
 
 
 def recipe_paths(root: Path) -> list[Path]:
@@ -133,7 +146,7 @@ def recipe_paths(root: Path) -> list[Path]:
 
 
 def load_recipes(root: Path, base: Callable[[], Recipes] | None = None) -> Recipes:
-    """Read all recipes below a folder, in order of name.
+    """Find all recipes below a folder, in order of name; each is read when it is needed.
 
     Parameters
     ----------
@@ -145,15 +158,14 @@ def load_recipes(root: Path, base: Callable[[], Recipes] | None = None) -> Recip
     Raises
     ------
     RecipeError
-        A recipe is not valid, or two have one name.
+        Two recipes have one name.
     """
     folders: dict[str, Path] = {}
     for path in recipe_paths(root):
         same = folders.setdefault(path.parent.name, path.parent)
         if same != path.parent:
             raise RecipeError(f"{path.parent.name!r} is the name of two components, also in {same}", where=path)
-    table = {name: load_recipe(folder / "recipe.toml") for name, folder in folders.items()}
-    return Recipes(root, folders, table, base)
+    return Recipes(root, folders, base)
 
 
 def _check_build(recipe: Recipe, path: Path) -> None:

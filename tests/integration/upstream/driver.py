@@ -101,8 +101,8 @@ def vendors_built() -> dict[str, Kept]:
     folders = {name: REPOS / name for name in recipes}
     ours = project.recipes
     # One of them has the name of one of our backends.
-    places = {name: (recipes if name in recipes else ours).folder(name) for name in {**ours, **recipes}}
-    both = Recipes(ours.root, places, {**ours, **recipes})
+    places = {name: (recipes if name in recipes else ours).folder(name) for name in {*ours, *recipes}}
+    both = Recipes(ours.root, places)
 
     def make_plan(lost: Mapping[str, MacbuildError]) -> Plan:
         planner = project.planner(lost)

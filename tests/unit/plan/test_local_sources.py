@@ -38,7 +38,7 @@ def test_a_changed_local_file_is_built_again(sample: Sample) -> None:
     result = sample.make("alpha")
     assert result.seconds != {}
     assert sample.content() != before
-    assert result.plan.remarks == ("alpha 1.0 arm64 local is used as it is now; to pin it, run: macbuild lock alpha",)
+    assert result.plan.remarks == ("alpha 1.0 arm64 local is used as it is now: macbuild lock alpha pins it",)
 
 
 def test_only_a_changed_file_is_remarked_on(sample: Sample) -> None:

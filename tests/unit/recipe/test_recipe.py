@@ -104,3 +104,15 @@ def test_contradictory_recipes_are_refused(sample: Sample, change: Change, messa
 def test_the_recipes_of_the_project_are_valid() -> None:
     recipes = load_recipes(Path(__file__).parents[3] / "recipes")
     assert {"libtorch", "onnxruntime", "onnxruntime_backend", "pytorch"} <= set(recipes)
+
+
+def test_a_broken_recipe_stops_no_other(tmp_path: Path) -> None:
+    sample = Sample(tmp_path)
+    sample.add("alpha")
+    sample.add("beta")
+    sample.recipe_path("beta").write_text("schema = 1\n")
+    assert not sample.make("alpha").failed
+    with pytest.raises(RecipeError, match="beta"):
+        sample.plan("beta")
+    with pytest.raises(RecipeError, match="beta"):
+        sample.plan()
