@@ -90,6 +90,16 @@ def test_scripts_name_only_files_that_exist(name: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_action_names_the_store_by_the_plan_and_uploads_the_report_of_a_failure() -> None:
+    rows = list(steps("action.yml"))
+    (store,) = [step for step in rows if step.get("id") == "store"]
+    (cache,) = [step for step in rows if step.get("uses", "").startswith("actions/cache@")]
+    assert "macbuild plan" in store["run"]
+    assert cache["with"]["key"].endswith("${{ steps.store.outputs.plan }}")
+    (report,) = [step for step in rows if step.get("if", "").startswith("failure()")]
+    assert report["with"]["path"] == "report.html"
+
+
 def test_artifacts_are_built_for_an_architecture() -> None:
     for name in MAKING:
         made = [step["with"] for step in steps(name) if step.get("uses") == "./ci" and "make" not in step["with"]]
