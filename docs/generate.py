@@ -94,17 +94,13 @@ def _metavar(entry: Any) -> str:
 
 def _option(entry: Any) -> list[str]:
     names = sorted([*entry.opts, *entry.secondary_opts], key=lambda name: name.startswith("--"))
-    value = "" if entry.is_flag or entry.count else f" {entry.metavar or _value_name(entry.name)}"
+    value = "" if entry.is_flag or entry.count else f" {entry.metavar}"
     text = entry.help or ""
     if entry.default and entry.default is not True:
         text += f" Default: `{entry.default}`."
     if entry.required:
         text += " Required."
     return [", ".join(f"`{name}{value}`" for name in names), text]
-
-
-def _value_name(name: str) -> str:
-    return {"arch": "ARCH", "jobs": "N", "days": "DAYS", "deployment_target": "X.Y", "form": "FORM"}.get(name, "VALUE")
 
 
 def _stand_ins() -> str:

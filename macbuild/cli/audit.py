@@ -30,7 +30,11 @@ def _audit(
     *,
     provider: Annotated[
         list[Path] | None,
-        typer.Option("--provider", help="A dylib or .tbd that it is loaded with, or a folder of them. Repeatable."),
+        typer.Option(
+            "--provider",
+            metavar="PATH",
+            help="A dylib or .tbd that it is loaded with, or a folder of them. Repeatable.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from macbuild.cli import show
+from macbuild.cli.completion import complete_component
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.commands.build import BuildResult, build
@@ -23,7 +24,10 @@ _PLAN = ("arch", "deployment_target", "toolchain", "recipes", "lock", "offline",
 _BUILD = (*_PLAN, "jobs", "dist", "mirrors", "keep_going")
 
 Components = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME[@VERSION]]...", help="Components (default: as for `all`).")
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME[@VERSION]]...", help="Components (default: as for `all`).", autocompletion=complete_component
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
@@ -45,7 +49,10 @@ def _all(session: Session, *, dry_run: DryRun = False, json: Json = False, repor
 
 def _build(
     session: Session,
-    components: Annotated[list[str], typer.Argument(metavar="NAME[@VERSION]...", help="Components to build.")],
+    components: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME[@VERSION]...", help="Components to build.", autocompletion=complete_component),
+    ],
     *,
     dry_run: DryRun = False,
     no_pack: Annotated[bool, typer.Option("--no-pack", help="Make no packages; say where the stages are.")] = False,
@@ -65,7 +72,7 @@ def _graph(
     session: Session,
     components: Components = None,
     *,
-    form: Annotated[str, typer.Option("--format", help="dot or mermaid.")] = "dot",
+    form: Annotated[str, typer.Option("--format", metavar="{dot,mermaid}", help="Language of the graph.")] = "dot",
 ) -> None:
     """Write the graph of the steps, for Graphviz or Mermaid."""
     typer.echo(show.graph(_planned(session, components or []), form), nl=False)

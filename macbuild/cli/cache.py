@@ -39,7 +39,9 @@ def _list(session: Session, *, json: Annotated[bool, typer.Option("--json", help
 def _prune(
     session: Session,
     *,
-    days: Annotated[float, typer.Option("--days", min=0, help="Remove what was not used for this many days.")] = 30,
+    days: Annotated[
+        float, typer.Option("--days", metavar="DAYS", min=0, help="Remove what was not used for this many days.")
+    ] = 30,
 ) -> None:
     """Remove results that were not used lately, and leftovers of killed runs."""
     store = session.project.store

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from macbuild.cli.completion import complete_component
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 
@@ -23,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 def _test(
     session: Session,
-    component: Annotated[str, typer.Argument(metavar="NAME", help="Component to test.")],
+    component: Annotated[
+        str, typer.Argument(metavar="NAME", help="Component to test.", autocompletion=complete_component)
+    ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- PYTEST...]", help="Arguments for pytest.")
     ] = None,
@@ -52,7 +55,12 @@ def _test(
 
 def _shell(
     session: Session,
-    component: Annotated[str, typer.Argument(metavar="NAME", help="Component whose build folder to enter.")],
+    component: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Component whose build folder to enter.", autocompletion=complete_component
+        ),
+    ],
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Command to run instead of a shell.")
     ] = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from macbuild.cli.completion import complete_component
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.errors import LockError
@@ -19,7 +20,11 @@ __all__ = ["register"]
 
 Components = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Components (default: all that are in the project or its lock)."),
+    typer.Argument(
+        metavar="[NAME]...",
+        help="Components (default: all that are in the project or its lock).",
+        autocompletion=complete_component,
+    ),
 ]
 
 

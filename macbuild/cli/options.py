@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from macbuild.cli.completion import values_of
 from macbuild.cli.session import run_command
 from macbuild.config import Setting, setting
 
@@ -18,6 +19,21 @@ COMMANDS: dict[tuple[int, str], Callable[..., None]] = {}
 
 ALWAYS = ("cache_dir", "color", "log_format")
 _LETTERS = {"jobs": "-j", "keep_going": "-k", "arch": "-a"}
+# What help shows for the value of a setting that is not one of a few words.
+_METAVARS = {
+    "arch": "ARCH",
+    "cache_dir": "FOLDER",
+    "deployment_target": "X.Y",
+    "dist": "FOLDER",
+    "jobs": "N",
+    "lock": "FILE",
+    "mirrors": "PLACE",
+    "policy": "POLICY",
+    "recipes": "FOLDER",
+    "sources": "COMPONENT=FOLDER",
+    "unwanted_options": "OPTION",
+    "wanted_options": "OPTION",
+}
 _COMMON: tuple[tuple[str, Any, Any], ...] = (
     (
         "verbose",
@@ -107,8 +123,14 @@ def _parameter(entry: Setting) -> inspect.Parameter:
         kind = str | None
     else:
         kind = int | None if int in get_args(kind) else str | None
-    text = entry.help if not entry.choices else f"{entry.help} One of {', '.join(entry.choices)}."
-    option = typer.Option(*flags, help=text, show_default=False, rich_help_panel="Settings")
+    option = typer.Option(
+        *flags,
+        metavar=None if kind is bool else _METAVARS.get(entry.name, f"{{{','.join(entry.choices)}}}"),
+        help=entry.help,
+        show_default=False,
+        rich_help_panel="Settings",
+        autocompletion=values_of(entry),
+    )
     return _keyword(entry.name, Annotated[kind, option], False if kind is bool else None)
 
 

@@ -20,7 +20,9 @@ __all__ = ["read_words"]
 
 _SIMPLE = (str, Path, int, bool)
 # What an option may say beside its name, flags and texts, which do not change how a word is read.
-_HARMLESS = frozenset({"count", "default", "help", "metavar", "param_decls", "rich_help_panel", "show_default"})
+_HARMLESS = frozenset(
+    {"autocompletion", "count", "default", "help", "metavar", "param_decls", "rich_help_panel", "show_default"}
+)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from macbuild.cli.completion import complete_component
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.cli.tables import terminal_width
@@ -62,7 +63,12 @@ def _releases(recipe: Recipe) -> str:
     return ", ".join(texts)
 
 
-def _show(session: Session, name: str, *, json: Json = False) -> None:
+def _show(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The component.", autocompletion=complete_component)],
+    *,
+    json: Json = False,
+) -> None:
     """Show one recipe with its sources and their pins."""
     recipes = session.project.recipes
     if name not in recipes:

@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import macbuild
 from macbuild import errors
 from macbuild.cli.app import application, run
+from macbuild.cli.completion import complete_component
 from macbuild.commands.build import BuildResult
 from macbuild.errors import MacbuildError
 from tests.support.sample import Sample, files, tarball
@@ -390,3 +394,51 @@ def test_signals_at_the_start_leave_no_traceback(tmp_path: Path, sign: signal.Si
     _, err = process.communicate(timeout=60)
     assert "Traceback" not in err
     assert process.returncode in {0, -sign, 128 + sign}
+
+
+def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield each option that takes a value, with its command."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from options(inner, (*path, name))
+    for entry in command.params:
+        if entry.param_type_name == "option" and not entry.is_flag and not entry.count:
+            yield " ".join(path), entry
+
+
+def test_help_names_the_value_of_each_option() -> None:
+    found = list(options(typer.main.get_command(application())))
+    assert [(name, entry.opts) for name, entry in found if entry.metavar is None] == []
+    choices = {entry.metavar for _, entry in found if "--toolchain" in entry.opts}
+    assert choices == {"{auto,zig,apple}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("macbuild bui", ["build"]),
+        ("macbuild build al", ["alpha"]),
+        ("macbuild build alpha@", ["alpha@1.0"]),
+        ("macbuild test be", ["beta"]),
+        ("macbuild build --arch ", ["arm64", "x86_64", "universal2"]),
+        ("macbuild build --policy r", ["release"]),
+        ("macbuild build --toolchain z", ["zig"]),
+        ("macbuild build --off", ["--offline"]),
+    ],
+)
+def test_words_are_completed(sample: Sample, words: str, wanted: list[str]) -> None:
+    sample.add("beta")
+    environ = {
+        **os.environ,
+        "_MACBUILD_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-c", "import sys; from macbuild.__main__ import main; sys.argv = ['macbuild']; main()"]
+    done = subprocess.run(command, cwd=sample.root, env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == wanted, done.stderr
+
+
+def test_completion_says_nothing_of_a_broken_project(sample: Sample) -> None:
+    (sample.root / "macbuild.toml").write_text("no TOML")
+    assert complete_component("al") == []
