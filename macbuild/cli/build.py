@@ -73,9 +73,11 @@ def _graph(
     components: Components = None,
     *,
     form: Annotated[str, typer.Option("--format", metavar="{dot,mermaid}", help="Language of the graph.")] = "dot",
+    by_component: Annotated[bool, typer.Option("--components", help="Show components instead of their steps.")] = False,
 ) -> None:
-    """Write the graph of the steps, for Graphviz or Mermaid."""
-    typer.echo(show.graph(_planned(session, components or []), form), nl=False)
+    """Write the graph of the steps, for Graphviz or Mermaid; what is in the store is filled."""
+    plan = _planned(session, components or [])
+    typer.echo(show.graph(plan, form, components=by_component), nl=False)
 
 
 def _planned(session: Session, components: list[str], *, pack: bool = True) -> Plan:

@@ -100,21 +100,31 @@ def _state(step: Step, needed: set[str]) -> str:
     return "to run" if step.id in needed else "not needed"
 
 
-def graph(plan: Plan, form: str) -> str:
-    """Return the steps as a graph in DOT or Mermaid."""
-    names = {step: f"s{index}" for index, step in enumerate(plan.steps)}
-    edges = [(names[need], names[step.id]) for step in plan.steps.values() for need in step.needs]
+def graph(plan: Plan, form: str, *, components: bool = False) -> str:
+    """Return the steps, or the components that they belong to, as a graph in DOT or Mermaid."""
+
+    def node(step: str) -> str:
+        return step.rpartition("/")[0] if components else step
+
+    nodes: dict[str, tuple[str, bool]] = {}  # what is below the name, and whether it is in the store
+    for step in plan.steps.values():
+        _, stored = nodes.get(node(step.id), ("", True))
+        nodes[node(step.id)] = ("" if components else step.key[:12], stored and step.cached)
+    names = {name: f"s{index}" for index, name in enumerate(nodes)}
+    pairs = [(node(need), node(step.id)) for step in plan.steps.values() for need in step.needs]
+    edges = dict.fromkeys((names[start], names[end]) for start, end in pairs if start != end)
     if form == "dot":
         lines = ["digraph macbuild {", "  rankdir=LR;", "  node [shape=box];"]
-        lines += [
-            f'  {names[step.id]} [label="{step.id}\\n{step.key[:12]}"{", style=filled" if step.cached else ""}];'
-            for step in plan.steps.values()
-        ]
+        for name, (below, stored) in nodes.items():
+            label = "\\n".join(filter(None, (name, below)))
+            lines.append(f'  {names[name]} [label="{label}"{", style=filled" if stored else ""}];')
         lines += [f"  {start} -> {end};" for start, end in edges]
         return "\n".join([*lines, "}", ""])
     if form == "mermaid":
         lines = ["flowchart LR"]
-        lines += [f'  {names[step.id]}["{step.id}<br>{step.key[:12]}"]' for step in plan.steps.values()]
+        lines += [
+            f'  {names[name]}["{"<br>".join(filter(None, (name, below)))}"]' for name, (below, _) in nodes.items()
+        ]
         lines += [f"  {start} --> {end}" for start, end in edges]
         return "\n".join([*lines, ""])
     raise UsageError(f"unknown graph format {form!r}", hint=nearest(form, ["dot", "mermaid"]))

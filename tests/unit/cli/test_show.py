@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from macbuild.errors import LockError, UnreachableError
 from macbuild.plan.model import FixSpec, Plan, Step
 from macbuild.recipe.model import FixRules
 from tests.support import reports
+from tests.support.sample import Sample
 
 LONG = "tritonserver_backend_onnxruntime-0.1.0-py3-none-macosx_11_0_universal2"
 URL = "https://github.com/grpc/grpc/archive/refs/tags/v1.81.1.tar.gz"
@@ -129,3 +131,17 @@ def test_plan_is_grouped_by_component_if_it_does_not_fit(
     assert first.split()[0] == head
     assert max(map(len, lines)) <= columns
     assert ("  fetch " if columns == 80 else f"{LONG}/fetch ") == second[: second.index(" ", 2) + 1]
+
+
+@pytest.mark.parametrize(("form", "arrow"), [("dot", "->"), ("mermaid", "-->")])
+def test_graph_of_components_has_one_node_for_each(tmp_path: Path, form: str, arrow: str) -> None:
+    sample = Sample(tmp_path)
+    files = {"CMakeLists.txt": "project(x)\n"}
+    sample.add_built("alpha", files)
+    sample.add_built("beta", files, facts={"needs": ["alpha"]})
+    text = show.graph(sample.plan("beta"), form, components=True)
+    names = dict(re.findall(r'(s\d+) ?\[(?:label=)?"(\S+?)"', text))
+    edges = [(names[start], names[end]) for start, end in re.findall(rf"(s\d+) {arrow} (s\d+)", text)]
+    assert ("alpha-1.0-macos-arm64", "beta-1.0-macos-arm64") in edges
+    assert all(start != end for start, end in edges)
+    assert len(set(names.values())) == len(names)
