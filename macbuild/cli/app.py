@@ -29,6 +29,7 @@ _CommandLineError: type[Exception] = typer.BadParameter.__bases__[0]
 _MODULES = {
     "build": ("all", "build", "plan", "graph"),
     "audit": ("audit",),
+    "verify": ("verify",),
     "init": ("init",),
     "lock": ("lock",),
     "doctor": ("doctor",),

@@ -290,7 +290,7 @@ def _compare(
             raise IntegrityError(f"is a folder of mode {member.mode:04o}", where=where)
         return
     if record is None:
-        raise IntegrityError("was not in the stage", where=where)
+        raise IntegrityError("is not one of the files that were packed", where=where)
     if member.issym():
         found = FileRecord(path=record.path, link=member.linkname)
     elif member.isreg():
@@ -299,7 +299,7 @@ def _compare(
         raise IntegrityError("is neither a file, a folder nor a link", where=where)
     if found != record:
         wrong = [name for name in FileRecord.__struct_fields__ if getattr(found, name) != getattr(record, name)]
-        raise IntegrityError(f"differs from the stage in {', '.join(wrong)}", where=where)
+        raise IntegrityError(f"differs from what was packed in {', '.join(wrong)}", where=where)
 
 
 def _found(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, segment: GzipSegment | None) -> FileRecord:

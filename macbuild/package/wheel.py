@@ -332,5 +332,6 @@ def verify_wheel(path: Path, expected: Mapping[str, FileRecord]) -> None:
     }
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
-            what = "differs from the stage" if name in found and name in expected else "is not in both wheel and stage"
-            raise IntegrityError(what, where=f"{path}: {name}")
+            both = name in found and name in expected
+            what = "differs from what was packed" if both else "is not in the wheel" if name in expected else ""
+            raise IntegrityError(what or "is not one of the files that were packed", where=f"{path}: {name}")

@@ -216,7 +216,7 @@ def test_cached_file_that_differs_from_its_record_is_named(tree: Path, cache: Bl
     segments = pack(tree, output, top=TOP, epoch=0, jobs=1, records=expected, cache=cache)
     record = expected["lib/b.dylib"]
     expected["lib/b.dylib"] = FileRecord(path=record.path, size=record.size, sha256="0" * 64, mode=record.mode)
-    with pytest.raises(IntegrityError, match=r"lib/b\.dylib: differs from the stage in sha256$"):
+    with pytest.raises(IntegrityError, match=r"lib/b\.dylib: differs from what was packed in sha256$"):
         verify_tarball(output, expected, top=TOP, segments=segments)
 
 

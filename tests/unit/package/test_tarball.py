@@ -353,16 +353,16 @@ def outside(archive: tarfile.TarFile, member: tarfile.TarInfo, data: bytes) -> N
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (changed_content, r"include/x\.h: differs from the stage in sha256$"),
-        (changed_size, r"include/x\.h: differs from the stage in size, sha256$"),
-        (changed_mode, r"include/x\.h: differs from the stage in mode$"),
-        (changed_link, r"libx\.dylib: differs from the stage in link$"),
-        (file_for_link, r"libx\.dylib: differs from the stage in"),
+        (changed_content, r"include/x\.h: differs from what was packed in sha256$"),
+        (changed_size, r"include/x\.h: differs from what was packed in size, sha256$"),
+        (changed_mode, r"include/x\.h: differs from what was packed in mode$"),
+        (changed_link, r"libx\.dylib: differs from what was packed in link$"),
+        (file_for_link, r"libx\.dylib: differs from what was packed in"),
         (device, r"include/x\.h: is neither a file"),
         (open_folder, r"is a folder of mode 0777$"),
         (missing, r"include/x\.h: is missing$"),
         (twice, r"include/x\.h: is listed twice$"),
-        (unexpected, r"include/x\.hx: was not in the stage$"),
+        (unexpected, r"include/x\.hx: is not one of the files that were packed$"),
         (outside, r"\.\./x\.h: does not lie in"),
     ],
 )

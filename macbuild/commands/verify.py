@@ -1,0 +1,138 @@
+"""Verify a folder of artifacts as its receiver: checksums, signatures, SBOMs and the manifest must agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from macbuild.audit import audit_path, load_policy
+from macbuild.errors import MacbuildError, UsageError
+from macbuild.files import hash_file, os_errors
+from macbuild.package.dist import CHECKSUMS, MANIFEST
+from macbuild.package.manifest import ArtifactEntry, checksum_name, load_manifest
+from macbuild.package.tarball import verify_tarball
+from macbuild.package.wheel import verify_wheel
+
+__all__ = ["Verified", "verify_dist"]
+
+_SIGNATURES = frozenset({"malformed", "signature", "unsigned", "unsigned-arm64"})
+
+
+@dataclass(frozen=True)
+class Verified:
+    """An artifact that the manifest lists, with what is wrong with it."""
+
+    file: str
+    problems: tuple[str, ...]
+
+
+def verify_dist(folder: Path) -> tuple[list[Verified], list[str]]:
+    """Verify every artifact that the manifest of a folder lists.
+
+    Parameters
+    ----------
+    folder
+        It has the artifacts and everything that `macbuild all` puts beside them. Nothing in it is trusted.
+
+    Returns
+    -------
+    tuple[list[Verified], list[str]]
+        The artifacts, and the names of files that belong to none.
+
+    Raises
+    ------
+    UsageError
+        There is no manifest.
+    FileError
+        The manifest is damaged, or something cannot be read.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise UsageError(f"has no {MANIFEST}", where=folder, hint="name the folder that --dist named")
+    entries = load_manifest(folder / MANIFEST).artifacts
+    listed = {MANIFEST, CHECKSUMS}
+    found = []
+    for entry in entries:
+        listed |= {entry.file, checksum_name(entry.file), entry.sbom.file}
+        found.append(Verified(entry.file, tuple(_problems(folder, entry))))
+    with os_errors(folder):
+        strangers = sorted(path.name for path in folder.iterdir() if path.name not in listed)
+    return found, strangers
+
+
+def _problems(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
+    path = folder / entry.file
+    if not path.is_file():
+        yield "does not exist"
+        return
+    if hash_file(path) != (entry.size, entry.sha256):
+        yield "is not the file that the manifest lists"
+        return
+    yield from _checksums(folder, entry)
+    yield from _sbom(folder, entry)
+    for check in (partial(_contents, path, entry), partial(_signatures, path)):
+        yield from _said(check)
+
+
+def _said(check: Callable[[], Iterator[str]]) -> Iterator[str]:
+    """Yield what a check finds, and the error that ends it: the other checks are made as well."""
+    try:
+        yield from check()
+    except MacbuildError as error:
+        yield str(error)
+
+
+def _checksums(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
+    line = f"{entry.sha256}  {entry.file}\n".encode()
+    if _read(folder / checksum_name(entry.file)) != line:
+        yield f"{checksum_name(entry.file)} has another checksum"
+    lines = _read(folder / CHECKSUMS).splitlines(keepends=True)
+    for name, sha256 in ((entry.file, entry.sha256), (entry.sbom.file, entry.sbom.sha256)):
+        if f"{sha256}  {name}\n".encode() not in lines:
+            yield f"{CHECKSUMS} does not list {name} with this checksum"
+
+
+def _sbom(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
+    """Yield what is wrong with the SBOM: its own bytes, and the checksums that it has of the artifact and its files."""
+    path = folder / entry.sbom.file
+    if not path.is_file() or hash_file(path) != (entry.sbom.size, entry.sbom.sha256):
+        yield f"{entry.sbom.file} is not the file that the manifest lists"
+        return
+    wanted = {f"file/{record.path}": record.sha256 for record in entry.files if record.sha256}
+    try:
+        data = json.loads(_read(path))
+        stated = {part["bom-ref"]: part["hashes"][0]["content"] for part in data["components"] if "hashes" in part}
+        whole = data["metadata"]["component"]["hashes"][0]["content"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        yield f"{entry.sbom.file} is no SBOM of macbuild"
+        return
+    if whole != entry.sha256:
+        yield f"{entry.sbom.file} is about another file"
+    for name, sha256 in stated.items():
+        if name.startswith("file/") and wanted.get(name) != sha256:
+            yield f"{entry.sbom.file} and the manifest differ about {name.removeprefix('file/')}"
+
+
+def _contents(path: Path, entry: ArtifactEntry) -> Iterator[str]:
+    expected = {record.path: record for record in entry.files}
+    if path.name.endswith(".whl"):
+        verify_wheel(path, expected)
+    else:
+        verify_tarball(path, expected, top=path.name.removesuffix(".tar.gz"))
+    yield from ()
+
+
+def _signatures(path: Path) -> Iterator[str]:
+    for finding in audit_path(path, load_policy("release")).findings:
+        if finding.rule in _SIGNATURES:
+            place = f"{finding.file} ({finding.slice})" if finding.slice else finding.file
+            yield f"{place}: {finding.message}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
