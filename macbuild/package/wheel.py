@@ -332,6 +332,7 @@ def verify_wheel(path: Path, expected: Mapping[str, FileRecord]) -> None:
     }
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
-            both = name in found and name in expected
-            what = "differs from what was packed" if both else "is not in the wheel" if name in expected else ""
-            raise IntegrityError(what or "is not one of the files that were packed", where=f"{path}: {name}")
+            what = "differs from what was packed"
+            if name not in found or name not in expected:
+                what = "is missing" if name in expected else "is not one of the files that were packed"
+            raise IntegrityError(what, where=f"{path}: {name}")
