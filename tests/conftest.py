@@ -78,8 +78,9 @@ def quick_compilers() -> dict[str, str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let tests and their children be interrupted, although a job in the background starts with SIGINT ignored."""
+    """Let tests and their children be ended by signals, although a job in the background starts with some ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup
     if config.pluginmanager.has_plugin("xdist"):
         config.option.loadscopereorder = False  # tests/support/schedule.py orders them
 
