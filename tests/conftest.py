@@ -100,12 +100,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank(item.nodeid))
 
 
+_SESSION = contextlib.ExitStack()
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Forget results of older code in the shared store, unless another run is using it."""
+    """Forget results of older code in the shared store, unless another run is using it; then use it until the end."""
     store = Store(shared_store())
-    if not hasattr(session.config, "workerinput") and store.root.exists():
+    if hasattr(session.config, "workerinput"):
+        return
+    if store.root.exists():
         with contextlib.suppress(StoreError), store.in_use(alone=True):
             store.prune(1)
+    with contextlib.suppress(StoreError):
+        _SESSION.enter_context(store.in_use())
+
+
+def pytest_sessionfinish() -> None:
+    """Let other runs clean the shared store again."""
+    _SESSION.close()
 
 
 @dataclass(frozen=True)
