@@ -76,12 +76,12 @@ def _problems(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
         yield from _said(check)
 
 
-def _said(check: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """Yield what a check finds, and the error that ends it: the other checks are made as well."""
+def _said(check: Callable[[], list[str]]) -> list[str]:
+    """Return what a check finds, or the error that ends it: the other checks are made as well."""
     try:
-        yield from check()
+        return check()
     except MacbuildError as error:
-        yield str(error)
+        return [str(error)]
 
 
 def _checksums(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
@@ -115,20 +115,19 @@ def _sbom(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
             yield f"{entry.sbom.file} and the manifest differ about {name.removeprefix('file/')}"
 
 
-def _contents(path: Path, entry: ArtifactEntry) -> Iterator[str]:
+def _contents(path: Path, entry: ArtifactEntry) -> list[str]:
+    """Compare every file in an artifact with its record; the first difference is an error."""
     expected = {record.path: record for record in entry.files}
     if path.name.endswith(".whl"):
         verify_wheel(path, expected)
     else:
         verify_tarball(path, expected, top=path.name.removesuffix(".tar.gz"))
-    yield from ()
+    return []
 
 
-def _signatures(path: Path) -> Iterator[str]:
-    for finding in audit_path(path, load_policy("release")).findings:
-        if finding.rule in _SIGNATURES:
-            place = f"{finding.file} ({finding.slice})" if finding.slice else finding.file
-            yield f"{place}: {finding.message}"
+def _signatures(path: Path) -> list[str]:
+    findings = [one for one in audit_path(path, load_policy("release")).findings if one.rule in _SIGNATURES]
+    return [f"{one.file}{f' ({one.slice})' if one.slice else ''}: {one.message}" for one in findings]
 
 
 def _read(path: Path) -> bytes:
