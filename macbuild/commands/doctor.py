@@ -59,7 +59,8 @@ def check_machine(project: Project) -> Iterator[DoctorCheck]:
 
 
 def _recipes(project: Project) -> str:
-    own, others = len(project.recipes.own), len(project.recipes) - len(project.recipes.own)
+    own = len(list(project.recipes.own.values()))  # which reads and checks each of them
+    others = len(project.recipes) - own
     return f"{own} in {project.recipes_folder}" + (f", and {others} of macbuild" if others else "")
 
 
