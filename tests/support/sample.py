@@ -7,6 +7,7 @@ import copy
 import gzip
 import hashlib
 import io
+import os
 import shutil
 import tarfile
 import threading
@@ -16,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tomli_w
 
 from macbuild.commands.build import BuildResult, build
@@ -181,6 +183,16 @@ class Sample:
     def content(self) -> dict[str, bytes]:
         """Return the files in dist."""
         return {path.name: path.read_bytes() for path in sorted(self.dist.iterdir())} if self.dist.exists() else {}
+
+
+def work_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run commands in a folder with a cache of its own, for arm64, and without any other setting of the user."""
+    for name in list(os.environ):
+        if name.startswith("MACBUILD_") or name in {"NO_COLOR", "FORCE_COLOR", "CI", "GITHUB_STEP_SUMMARY"}:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("MACBUILD_CACHE_DIR", str(folder / "cache"))
+    monkeypatch.setenv("MACBUILD_ARCH", "arm64")
+    monkeypatch.chdir(folder)
 
 
 def tree(root: Path) -> dict[str, tuple[int, int]]:

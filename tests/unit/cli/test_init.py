@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,14 @@ from macbuild import errors
 from macbuild.cli.app import run
 from macbuild.commands.project import Project
 from macbuild.config import Settings, bundled, load_settings
+from tests.support.sample import work_alone
 
 INCLUDED = ["CMakeLists.txt", "LICENSE", "recipe.toml", "src/check.c", "src/hello.c", "src/hello.h"]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in list(os.environ):
-        if name.startswith("MACBUILD_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("MACBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    work_alone(tmp_path, monkeypatch)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -16,19 +15,14 @@ from macbuild.cli.app import run
 from macbuild.data import parse_toml
 from macbuild.errors import LockError
 from macbuild.recipe.lock import load_lock
-from tests.support.sample import Sample, files, server, tarball
+from tests.support.sample import Sample, files, server, tarball, work_alone
 
 LOCK = Path("macbuild.lock")
 
 
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
-    for name in list(os.environ):
-        if name.startswith("MACBUILD_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("MACBUILD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("MACBUILD_ARCH", "arm64")
-    monkeypatch.chdir(tmp_path)
+    work_alone(tmp_path, monkeypatch)
     sample = Sample(tmp_path)
     sample.add("alpha")
     sample.add("beta")
