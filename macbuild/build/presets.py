@@ -12,7 +12,7 @@ from macbuild.config import is_installed, project_root
 from macbuild.errors import BuildError
 from macbuild.files import atomic_path
 
-__all__ = ["write_presets"]
+__all__ = ["lacks_presets", "write_presets"]
 
 _NAME = "CMakeUserPresets.json"
 # Version 6 is that of CMake 3.25 (cmake-presets(7)).
@@ -22,6 +22,25 @@ _LISTS = ("configurePresets", "buildPresets")
 # Variables of the user's shell that CMake would read.
 _UNSET = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET", "DESTDIR")
 _PASSED_ON = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TMP", "TEMP"})
+
+
+def lacks_presets(project: CMakeProject, name: str) -> bool:
+    """Return True if `write_presets` would write presets of this name or of this build folder for the first time.
+
+    Parameters
+    ----------
+    project, name
+        As for `write_presets`.
+
+    Raises
+    ------
+    BuildError
+        The file exists and is not a valid JSON object.
+    """
+    if not _is_written_to(project.source):
+        return False
+    presets = _read(project.source / _NAME).get("configurePresets", [])
+    return not any((p.get("name"), p.get("binaryDir")) == (name, str(project.build_folder)) for p in presets)
 
 
 def write_presets(project: CMakeProject, name: str) -> Path | None:
@@ -46,9 +65,9 @@ def write_presets(project: CMakeProject, name: str) -> Path | None:
     BuildError
         The file exists and is not a valid JSON object.
     """
-    path = project.source / _NAME
-    if is_installed(project.source) or project_root(project.source) is None or not os.access(project.source, os.W_OK):
+    if not _is_written_to(project.source):
         return None
+    path = project.source / _NAME
     old = _read(path)
     new = _merged(old, _configure_preset(project, name), {"name": name, "configurePreset": name, "vendor": {_MARK: 1}})
     if new != old:
@@ -56,6 +75,10 @@ def write_presets(project: CMakeProject, name: str) -> Path | None:
             partial.write_text(json.dumps(new, indent=2) + "\n", "utf-8")
             partial.chmod(0o644)
     return path
+
+
+def _is_written_to(source: Path) -> bool:
+    return not is_installed(source) and project_root(source) is not None and os.access(source, os.W_OK)
 
 
 def _configure_preset(project: CMakeProject, name: str) -> dict[str, Any]:
@@ -66,7 +89,7 @@ def _configure_preset(project: CMakeProject, name: str) -> dict[str, Any]:
     shown["PATH"] = f"{first}{os.pathsep}$penv{{PATH}}" if first else "$penv{PATH}"
     return {
         "name": name,
-        "description": "Written by macbuild at every build",
+        "description": "Written by macbuild",
         "generator": "Ninja",
         "binaryDir": str(project.build_folder),
         "toolchainFile": str(project.toolchain.toolchain_file),

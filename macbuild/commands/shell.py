@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from macbuild.build.cmake import child_environment, configure
-from macbuild.build.presets import write_presets
+from macbuild.build.presets import lacks_presets, write_presets
 from macbuild.commands.project import Project
 from macbuild.errors import MacbuildError, PlanError, ToolError
 from macbuild.events import Emit
@@ -72,12 +72,12 @@ def run_in_build_folder(spec: BuildSpec, stages: Sequence[Path], context: Contex
         If the toolchain does not work, or the command cannot be started.
     """
     with context.store.in_use(), context.store.kept(spec.folder) as folder:
-        if is_configured(spec, folder):
-            project = kept_project(spec, context, folder)
-        else:
+        project = kept_project(spec, context, folder) if is_configured(spec, folder) else None
+        with_presets = not spec.build.project
+        if project is None or (with_presets and lacks_presets(project, str(spec.target))):
             project = prepared_project(spec, stages, context, folder)
             configure(project)
-            if not spec.build.project:
+            if with_presets:
                 write_presets(project, str(spec.target))
     compilers = {"CC": str(project.toolchain.c), "CXX": str(project.toolchain.cxx)}
     environ = {**child_environment(project), **compilers, "MACBUILD_SHELL": spec.component}

@@ -326,6 +326,16 @@ def test_shell_prepares_the_folder_of_a_result_from_elsewhere(changed: Sample, m
     assert not list(changed.cache.glob("build/plug-*/build/libplug*"))
 
 
+def test_shell_writes_the_presets_of_a_result_from_elsewhere(changed: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = changed.root / "recipes" / "plug" / "CMakeUserPresets.json"
+    before = path.read_bytes()
+    path.unlink()
+    assert make(changed).idle
+    monkeypatch.chdir(changed.root)
+    assert run(["shell", "plug", "--arch", "arm64", "--cache-dir", str(changed.cache), "--", "true"]) == 0
+    assert path.read_bytes() == before
+
+
 PROBE = 'echo "$MACBUILD_SHELL ${CXXFLAGS:-none}" > seen && "$CXX" -x c++ -c -o seen.o /dev/null'
 
 
