@@ -191,7 +191,7 @@ def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild, seconds: int) ->
         "-p",
         "no:cacheprovider",
         "-k",
-        "test_load",
+        "test_load or keep_apart",
     ]
     answer = macbuild.under_load(seconds)(*line)
     assert re.search(r"[1-9]\d* passed", answer.stdout)

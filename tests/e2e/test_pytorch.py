@@ -64,6 +64,17 @@ def test_at_least_150_cases_pass_in_the_real_server(macbuild: Macbuild) -> None:
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.soak)])
 def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild, seconds: int) -> None:
-    line = ["test", "pytorch", "--sanitize", "address,undefined", "--", "-q", "-p", "no:cacheprovider", "-k", "load"]
+    line = [
+        "test",
+        "pytorch",
+        "--sanitize",
+        "address,undefined",
+        "--",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "load or keep_apart",
+    ]
     answer = macbuild.under_load(seconds)(*line)
     assert re.search(r"[1-9]\d* passed", answer.stdout)

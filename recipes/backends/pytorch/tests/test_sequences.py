@@ -69,6 +69,24 @@ class Total(nn.Module):
         return h * 1, h
 
 
+class Recollection(nn.Module):
+    """Keeps the last input and a sum in attributes, which begin at the flag; answers with the input before and the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(1, 4)
+        self.sum = torch.zeros(1, 4)
+
+    def forward(self, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        if bool(start):
+            self.last = torch.zeros_like(x)
+            self.sum = torch.zeros_like(x)
+        before = self.last
+        self.last = x
+        self.sum = self.sum + x
+        return before, self.sum
+
+
 class Several(nn.Module):
     """Counts the steps, and keeps all numbers so far; the state begins at the flag."""
 
@@ -281,7 +299,32 @@ def test_sequences_of_16_clients_keep_apart(tmp_path: Path) -> None:
                 extra = sequence_batching(words, SUM) + f"\ninstance_group {{ kind: KIND_CPU count: {instances} }}"
                 serve(service, name, Total(), config(*TOTAL, batch=32, extra=extra))
                 names.append(name)
-        check_sequences(service, lambda chance: story(chance, names))
+        rows, batches = check_sequences(service, lambda chance: story(chance, names))
+    assert batches < rows
+    assert service.server.exit_code == 0
+
+
+def recollected(chance: random.Random, names: list[str]) -> Story:
+    """Make a sequence for a model that keeps what it knows in attributes."""
+    xs = [np.array([[chance.randint(0, 1000) for _ in range(4)]], np.float32) for _ in range(chance.randint(1, 12))]
+    before = [np.zeros((1, 4), np.float32), *xs]
+    answers = [{"OUTPUT__0": before[at], "OUTPUT__1": np.sum(xs[: at + 1], axis=0)} for at in range(len(xs))]
+    return Story(chance.choice(names), [{"x": x} for x in xs], answers)
+
+
+@pytest.mark.parametrize("sharing", ["", "true"])
+def test_attributes_of_16_clients_keep_apart(tmp_path: Path, sharing: str) -> None:
+    ports = [Port("x", "FP32", [1, 4])], [Port(f"OUTPUT__{at}", "FP32", [1, 4]) for at in range(2)]
+    shared = parameters({"ENABLE_WEIGHT_SHARING": sharing}) if sharing else ""
+    with begin(tmp_path) as service:
+        names = []
+        for instances in (1, 2, 4):
+            extra = sequence_batching("direct { }", control("start", "START", "BOOL"))
+            extra += f"\ninstance_group {{ kind: KIND_CPU count: {instances} }}\n{shared}"
+            serve(service, f"recollection_{instances}", Recollection(), config(*ports, extra=extra))
+            names.append(f"recollection_{instances}")
+        # An instance has one sequence at a time, so a client that had two could wait for itself.
+        check_sequences(service, lambda chance: recollected(chance, names), at_once=1)
     assert service.server.exit_code == 0
 
 
