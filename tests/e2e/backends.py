@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import lief
+import pytest
 
 from macbuild.build.toolchain.evidence import load_evidence
-from tests.e2e.conftest import ARTIFACTS, ROOT
+from tests.e2e.conftest import ARTIFACTS, ROOT, Macbuild
 
 CPU = {"arm64": lief.MachO.Header.CPU_TYPE.ARM64, "x86_64": lief.MachO.Header.CPU_TYPE.X86_64}
+
+
+# Sanitizers with the seconds for which each load runs.
+LOADS = [
+    ("address,undefined", 4),
+    pytest.param("address,undefined", 60, marks=pytest.mark.soak),
+    pytest.param("thread", 10, marks=pytest.mark.soak),
+]
 
 
 def wheel(component: str, arch: str) -> str:
@@ -74,3 +84,10 @@ def check_imports(image: lief.MachO.Binary, arch: str, libraries: Mapping[str, l
 def needs(image: lief.MachO.Binary) -> set[str]:
     """Return the install names of all libraries that an image is linked with."""
     return {str(library.name) for library in image.libraries if library.command.name != "ID_DYLIB"}
+
+
+def check_load(macbuild: Macbuild, component: str, sanitizers: str, seconds: int) -> None:
+    """Run the tests of a component that have many clients, with sanitizers."""
+    line = ["test", component, "--sanitize", sanitizers, "--", "-q", "-p", "no:cacheprovider"]
+    answer = macbuild.under_load(seconds)(*line, "-k", "load or keep_apart")
+    assert re.search(r"[1-9]\d* passed", answer.stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 import lief
 import pytest
 
-from tests.e2e.backends import CPU, check_exports, check_imports, install, needs, read, wheel
+from tests.e2e.backends import CPU, LOADS, check_exports, check_imports, check_load, install, needs, read, wheel
 from tests.e2e.conftest import ARTIFACTS, ONNXRUNTIME, ROOT, Macbuild
 
 BACKEND = "backends/onnxruntime/libtriton_onnxruntime.so"
@@ -179,19 +179,6 @@ def test_at_least_1000_cases_pass_in_the_real_server(macbuild: Macbuild) -> None
     assert not re.search(r"failed|skipped|xfailed|error", answer.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.soak)])
-def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild, seconds: int) -> None:
-    line = [
-        "test",
-        "onnxruntime_backend",
-        "--sanitize",
-        "address,undefined",
-        "--",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "test_load or keep_apart",
-    ]
-    answer = macbuild.under_load(seconds)(*line)
-    assert re.search(r"[1-9]\d* passed", answer.stdout)
+@pytest.mark.parametrize(("sanitizers", "seconds"), LOADS)
+def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild, sanitizers: str, seconds: int) -> None:
+    check_load(macbuild, "onnxruntime_backend", sanitizers, seconds)

@@ -9,7 +9,7 @@ import lief
 import pytest
 
 from tests.conftest import Wheels
-from tests.e2e.backends import check_exports, check_imports, install, needs, read
+from tests.e2e.backends import LOADS, check_exports, check_imports, check_load, install, needs, read
 from tests.e2e.conftest import Macbuild
 
 TORCH = {"arm64": "torch-2.13.0-arm64", "x86_64": "torch-2.2.2-x86_64"}
@@ -62,19 +62,6 @@ def test_at_least_150_cases_pass_in_the_real_server(macbuild: Macbuild) -> None:
     assert not re.search(r"failed|skipped|xfailed|error", answer.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.soak)])
-def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild, seconds: int) -> None:
-    line = [
-        "test",
-        "pytorch",
-        "--sanitize",
-        "address,undefined",
-        "--",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "load or keep_apart",
-    ]
-    answer = macbuild.under_load(seconds)(*line)
-    assert re.search(r"[1-9]\d* passed", answer.stdout)
+@pytest.mark.parametrize(("sanitizers", "seconds"), LOADS)
+def test_the_load_is_clean_under_sanitizers(macbuild: Macbuild, sanitizers: str, seconds: int) -> None:
+    check_load(macbuild, "pytorch", sanitizers, seconds)

@@ -70,7 +70,7 @@ class Total(nn.Module):
 
 
 class Recollection(nn.Module):
-    """Keeps the last input and a sum in attributes, which begin at the flag; answers with the input before and the sum."""
+    """Keeps the last input and a sum in attributes; answers with the input before and the sum."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -75,6 +75,8 @@ def _sanitizer_options(suppressions: Path) -> dict[str, str]:
     return {
         "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=8",
         "LSAN_OPTIONS": f"suppressions={suppressions}:print_suppressions=0",
+        # The server and its libraries are not built for it, so it only knows what our code reads and writes.
+        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     }
 
