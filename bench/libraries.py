@@ -51,7 +51,7 @@ class Workshop:
 
     Parameters
     ----------
-    Folder, emptied first.
+    folder
         Emptied first.
     names
         The libraries.

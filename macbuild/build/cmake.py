@@ -59,6 +59,9 @@ _KEPT = frozenset(
     }
 )
 _KEPT_PREFIX = "CCACHE_"
+# ccache also keeps what is compiled with precompiled headers, and what includes files that were just generated. The
+# time in __TIME__ is always the same. The user's setting comes first.
+_CCACHE = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime"}
 # What decides what programs write. The time is always the same, because the user's is not in the key of a build.
 _FIXED = {"LC_ALL": "C", "SOURCE_DATE_EPOCH": str(DEFAULT_EPOCH), "ZERO_AR_DATE": "1"}
 
@@ -115,7 +118,7 @@ def child_environment(project: CMakeProject, environ: Mapping[str, str] | None =
     user = os.environ if environ is None else environ
     kept = {name: value for name, value in user.items() if name in _KEPT or name.startswith(_KEPT_PREFIX)}
     own = {"NINJA_STATUS": "[%f/%t] ", **_FIXED}
-    found = {**kept, **own, **project.toolchain.environ, **project.environ}
+    found = {**_CCACHE, **kept, **own, **project.toolchain.environ, **project.environ}
     first = project.toolchain.environ.get("PATH")
     if first:
         found["PATH"] = f"{first}{os.pathsep}{kept.get('PATH', os.defpath)}"

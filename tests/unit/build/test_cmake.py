@@ -183,6 +183,7 @@ def test_environment_of_children_is_clean(plain: CMakeProject, tmp_path: Path) -
         "PATH": "/tools:/usr/bin",
         "HOME": "/home/me",
         "CCACHE_DIR": "/cache",
+        "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime",
         "LC_ALL": "C",
         "NINJA_STATUS": "[%f/%t] ",
         "SOURCE_DATE_EPOCH": "315532800",
@@ -192,6 +193,7 @@ def test_environment_of_children_is_clean(plain: CMakeProject, tmp_path: Path) -
     }
     later = {**user, "SOURCE_DATE_EPOCH": "1700000000"}
     assert child_environment(project, later) == found  # the user's time does not enter the key
+    assert child_environment(project, {"CCACHE_SLOPPINESS": "none"})["CCACHE_SLOPPINESS"] == "none"
 
 
 def test_ccache_is_the_launcher_of_host_compilers(plain: CMakeProject, tmp_path: Path) -> None:

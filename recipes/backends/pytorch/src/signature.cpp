@@ -31,19 +31,19 @@ bool is_real(DataType type) {
            type == TRITONSERVER_TYPE_FP64;
 }
 
-std::string quoted(std::string_view name) {
+std::string in_quotes(std::string_view name) {
     return "'" + std::string(name) + "'";
 }
 
 // Refuses a type that the argument cannot be made from.
 void check_type(const Port& input, const Argument& argument, bool batched) {
     const auto refuse = [&](const char* needs) {
-        throw invalid_argument("input " + quoted(input.name) + ": the argument " + quoted(argument.name) +
+        throw invalid_argument("input " + in_quotes(input.name) + ": the argument " + in_quotes(argument.name) +
                                " of the model needs " + needs + ", the configuration says " +
                                std::string(datatype_name(input.type)));
     };
     if (is_number(argument.form) && batched) {
-        throw invalid_argument("input " + quoted(input.name) + ": the argument " + quoted(argument.name) +
+        throw invalid_argument("input " + in_quotes(input.name) + ": the argument " + in_quotes(argument.name) +
                                " of the model is a single number, which cannot be batched; set max_batch_size to 0");
     }
     switch (argument.form) {
@@ -108,7 +108,7 @@ private:
         if (signature_.arguments.size() == 1 && lists_.size() == 1) return Place{0, *index};
         if (signature_.arguments.size() == 1 && dictionaries_.size() == 1) return std::nullopt;
         if (*index >= signature_.arguments.size()) {
-            throw invalid_argument("input " + quoted(name) + ": the model has " +
+            throw invalid_argument("input " + in_quotes(name) + ": the model has " +
                                    std::to_string(signature_.arguments.size()) +
                                    " arguments, counted from 0: " + signature_.text);
         }
@@ -125,7 +125,7 @@ private:
         } else if (all && inputs_.size() <= signature_.arguments.size()) {
             for (const std::size_t i : unplaced) places_[i] = Place{i, 0};
         } else {
-            throw invalid_argument("input " + quoted(inputs_[unplaced[0]].name) + " fits no argument of " +
+            throw invalid_argument("input " + in_quotes(inputs_[unplaced[0]].name) + " fits no argument of " +
                                    signature_.text +
                                    "; name each input after an argument, or INPUT__<position>, or leave all names free "
                                    "and keep the order");
@@ -145,20 +145,20 @@ void check_argument(const Signature& signature, std::size_t index, const std::ve
     const Argument& argument = signature.arguments[index];
     if (ports.empty()) {
         if (argument.optional) return;
-        throw invalid_argument("no input for the argument " + quoted(argument.name) + " of " + signature.text);
+        throw invalid_argument("no input for the argument " + in_quotes(argument.name) + " of " + signature.text);
     }
     if (argument.form == Form::other) {
-        throw invalid_argument("input " + quoted(ports[0]->name) + ": no request can carry the argument " +
-                               quoted(argument.name) + " of " + signature.text);
+        throw invalid_argument("input " + in_quotes(ports[0]->name) + ": no request can carry the argument " +
+                               in_quotes(argument.name) + " of " + signature.text);
     }
     if (argument.form == Form::dictionary) return;
     if (argument.form != Form::tensors) {
         if (ports.size() > 1) {
-            throw invalid_argument("inputs " + quoted(ports[0]->name) + " and " + quoted(ports[1]->name) +
+            throw invalid_argument("inputs " + in_quotes(ports[0]->name) + " and " + in_quotes(ports[1]->name) +
                                    " are the same argument of " + signature.text);
         }
         if (ports[0]->optional && !argument.optional) {
-            throw invalid_argument("input " + quoted(ports[0]->name) +
+            throw invalid_argument("input " + in_quotes(ports[0]->name) +
                                    " is optional in the configuration, but the argument is not: " + signature.text);
         }
         return;
@@ -166,13 +166,13 @@ void check_argument(const Signature& signature, std::size_t index, const std::ve
     std::sort(elements.begin(), elements.end());
     for (std::size_t i = 0; i < elements.size(); ++i) {
         if (elements[i] != i) {
-            throw invalid_argument("the inputs of the list " + quoted(argument.name) + " must be numbered 0 to " +
+            throw invalid_argument("the inputs of the list " + in_quotes(argument.name) + " must be numbered 0 to " +
                                    std::to_string(elements.size() - 1));
         }
     }
     for (const Port* port : ports) {
         if (port->optional && !(ports.size() == 1 && argument.optional)) {
-            throw invalid_argument("input " + quoted(port->name) + ": an element of a list cannot be optional");
+            throw invalid_argument("input " + in_quotes(port->name) + ": an element of a list cannot be optional");
         }
     }
 }
@@ -190,7 +190,7 @@ void fix_picks(const Signature& signature, std::vector<Pick>& picks) {
     const bool ordered = in_order(picks, leaves.size());
     for (Pick& pick : picks) {
         if (!(pick.fixed || ordered) || pick.index >= leaves.size()) {
-            throw invalid_argument("output " + quoted(pick.name) + " is none of the " + std::to_string(leaves.size()) +
+            throw invalid_argument("output " + in_quotes(pick.name) + " is none of the " + std::to_string(leaves.size()) +
                                    " values (counted from 0) that the model gives: " + signature.text +
                                    "; name each output after a value, or OUTPUT__<position>, or give all of them names "
                                    "of your own in the model's order");
@@ -199,7 +199,7 @@ void fix_picks(const Signature& signature, std::vector<Pick>& picks) {
         const auto& type = leaves[pick.index].type;
         const bool fits = type ? *type == pick.type : pick.type != TRITONSERVER_TYPE_BYTES;
         if (!fits) {
-            throw invalid_argument("output " + quoted(pick.name) + ": the model gives " +
+            throw invalid_argument("output " + in_quotes(pick.name) + ": the model gives " +
                                    (type ? std::string(datatype_name(*type)) : "a tensor of numbers") +
                                    ", the configuration says " + std::string(datatype_name(pick.type)));
         }
