@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING
 from macbuild.audit.context import AuditContext, ContextClaim, Hit
 from macbuild.audit.graph import ExternalImage, build_graph
 from macbuild.audit.memory import Memory
-from macbuild.audit.model import AuditReport, Exempted, Exemption, ExportRule, Finding, Severity
+from macbuild.audit.model import AuditReport, AuditReports, Exempted, Exemption, ExportRule, Finding, Severity
 from macbuild.audit.policy import Policy, check_rule
 from macbuild.audit.providers import Providers, required_folders
 from macbuild.audit.rules import CHECKS
 from macbuild.audit.tree import AuditedTree, scan
-from macbuild.errors import ArchiveError, UsageError
+from macbuild.errors import ArchiveError, MacbuildError, UsageError
+from macbuild.files import files_below, os_errors
 from macbuild.macho.file import is_macho
 from macbuild.target import format_version, pack_version
 
 if TYPE_CHECKING:
     from macbuild.source.archive.members import Member
 
-__all__ = ["audit_path", "audit_tree", "claim_of"]
+__all__ = ["artifacts_of", "audit_path", "audit_paths", "audit_tree", "claim_of"]
 
 _THIN = frozenset({"arm64", "x86_64"})
 _TARBALL = re.compile(r".+-macos-(arm64|x86_64|universal2)\.(?:tar\.gz|tgz)")
 _TAG = re.compile(r"macosx_(\d{1,3})_(\d{1,3})_(arm64|x86_64|universal2|intel)")
 _ARM_MINIMUM = 11 << 16  # No older macOS runs on arm64.
+_ARCHIVES = (".tar.gz", ".tgz", ".whl")
 _MAX_MESSAGE = 2000  # Characters; a load command may hold a name of any length.
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
@@ -118,19 +120,67 @@ def audit_path(
     FileError
         If something cannot be read.
     """
+    if not path.exists():
+        raise UsageError("there is no such file or folder", where=path)
     claim = _explicit(archs, minimum_macos, claim_of(path.name))
     terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers))
+    return _audit(path, terms, verify_signatures=verify_signatures)
+
+
+def audit_paths(paths: Iterable[Path], policy: Policy, *, providers: Sequence[Path] = ()) -> AuditReports:
+    """Audit several paths as `audit_path` does one; a path that cannot be audited hides no other.
+
+    Raises
+    ------
+    UsageError
+        If a provider does not exist.
+    MachOError
+        If a provider is malformed.
+    FileError
+        If a provider cannot be read.
+    """
+    known = Providers(providers)
+    reports: list[AuditReport] = []
+    failed: list[tuple[str, MacbuildError]] = []
+    for path in paths:
+        try:
+            if not path.exists():
+                raise UsageError("there is no such file or folder", where=path)
+            reports.append(_audit(path, _Terms(policy, claim_of(path.name), (), {}, known), verify_signatures=True))
+        except MacbuildError as error:
+            failed.append((str(path), error))
+    return AuditReports(policy.name, tuple(reports), tuple(failed))
+
+
+def artifacts_of(path: Path) -> list[Path]:
+    """Return the paths to audit for one that is given: of a folder of artifacts, each wheel and tarball directly in it.
+
+    Such a folder itself comes first if there are Mach-O files below it. Every other path stays as it is.
+
+    Raises
+    ------
+    FileError
+        If the folder cannot be read.
+    """
+    if not path.is_dir():
+        return [path]
+    with os_errors(path):
+        artifacts = sorted(entry for entry in path.iterdir() if entry.name.endswith(_ARCHIVES) and entry.is_file())
+    has_libraries = artifacts and any(file.is_file() and is_macho(file) for file in files_below(path))
+    return [path, *artifacts] if has_libraries else artifacts or [path]
+
+
+def _audit(path: Path, terms: _Terms, *, verify_signatures: bool) -> AuditReport:
+    parameters = terms.policy.parameters
     if path.is_dir():
-        tree = scan(path, policy.parameters, verify_signatures=verify_signatures)
-    elif not path.is_file():
-        raise UsageError("there is no such file or folder", where=path)
-    elif path.name.endswith((".tar.gz", ".tgz", ".whl")):
+        tree = scan(path, parameters, verify_signatures=verify_signatures)
+    elif path.name.endswith(_ARCHIVES):
         return _judge_archive(path, terms, verify_signatures=verify_signatures)
-    elif is_macho(path):
+    elif path.is_file() and is_macho(path):
         real = path.resolve()
         root = Path(real.anchor)
         base = real.parent.relative_to(root).as_posix()
-        tree = AuditedTree(root, policy.parameters, "" if base == "." else base, verify_signatures)
+        tree = AuditedTree(root, parameters, "" if base == "." else base, verify_signatures)
         tree.add(real.relative_to(root).as_posix())
     else:
         raise UsageError("is neither a Mach-O file, a folder, a .tar.gz nor a .whl", where=path)
