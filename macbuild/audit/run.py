@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,10 @@ from macbuild.macho.file import is_macho
 from macbuild.target import format_version, pack_version
 
 if TYPE_CHECKING:
+    from packaging.tags import Tag
+    from packaging.utils import BuildTag, NormalizedName
+    from packaging.version import Version
+
     from macbuild.source.archive.members import Member
 
 __all__ = ["artifacts_of", "audit_path", "audit_paths", "audit_tree", "claim_of"]
@@ -197,11 +201,14 @@ class _Terms:
     exports: Mapping[str, ExportRule]
     providers: Providers
     requirements: tuple[str, ...] = ()
+    wheel: tuple[str, str] | None = None
 
 
 def _judge_archive(path: Path, terms: _Terms, *, verify_signatures: bool) -> AuditReport:
     from macbuild.source.archive.unpack import unpack
 
+    if path.name.endswith(".whl"):
+        terms = replace(terms, wheel=_wheel_name(path.name))
     with tempfile.TemporaryDirectory(prefix="macbuild-audit-") as folder:
         root = Path(folder, "content")
         stored: dict[str, Member] = {}
@@ -231,14 +238,8 @@ def claim_of(name: str) -> ContextClaim:
         return ContextClaim(_slices(match[1]))
     if not name.endswith(".whl"):
         return ContextClaim()
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
-    try:
-        tags = parse_wheel_filename(name)[3]
-    except InvalidWheelFilename as error:
-        raise ArchiveError(f"not a valid wheel name: {error}", where=name) from error
     minimum: dict[str, int] = {}
-    for platform in sorted({tag.platform for tag in tags}):
+    for platform in sorted({tag.platform for tag in _parse_wheel(name)[3]}):
         found = _TAG.fullmatch(platform)
         if found is None:
             continue
@@ -247,6 +248,20 @@ def claim_of(name: str) -> ContextClaim:
             lowest = max(tagged, _ARM_MINIMUM) if arch == "arm64" else tagged
             minimum[arch] = min(lowest, minimum.get(arch, lowest))
     return ContextClaim(frozenset(minimum) or None, minimum, by_tag=True)
+
+
+def _wheel_name(file: str) -> tuple[str, str]:
+    name, version, _, _ = _parse_wheel(file)
+    return name, str(version)
+
+
+def _parse_wheel(file: str) -> tuple[NormalizedName, Version, BuildTag, frozenset[Tag]]:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        return parse_wheel_filename(file)
+    except InvalidWheelFilename as error:
+        raise ArchiveError(f"not a valid wheel name: {error}", where=file) from error
 
 
 def _slices(arch: str) -> frozenset[str]:
@@ -268,7 +283,7 @@ def _judge(path: str, tree: AuditedTree, terms: _Terms) -> AuditReport:
         tuple(policy.parameters.external), required_folders(tree.root / tree.base, terms.requirements)
     )
     graph = build_graph(tree, external)
-    context = AuditContext(tree, graph, terms.claim, policy.parameters, terms.exports, terms.providers)
+    context = AuditContext(tree, graph, terms.claim, policy.parameters, terms.exports, terms.providers, terms.wheel)
     accepted = [*terms.exemptions, *policy.exemptions]
     for entry in accepted:
         check_rule(entry.rule, f"exemption for {entry.file}")
