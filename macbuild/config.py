@@ -69,7 +69,7 @@ class Settings(Data, frozen=True):
     sources: Annotated[list[str], "Take a component's source from a folder of your own: COMPONENT=FOLDER."] = []
     wanted_options: Annotated[list[str], "Build with this option of a component, or fail."] = []
     unwanted_options: Annotated[list[str], "Build without this option of a component."] = []
-    policy: Annotated[str, "Audit policy that artifacts must pass: a built-in name or a file."] = "release"
+    policy: Annotated[str, "Audit policy that artifacts must pass: release, wheel, permissive, or a file."] = "release"
     color: Annotated[Literal["auto", "always", "never"], "When to use colour."] = "auto"
     log_format: Annotated[Literal["text", "json"], "Format of the log lines on stderr."] = "text"
 

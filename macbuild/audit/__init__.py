@@ -6,24 +6,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from macbuild.audit.model import AuditReport, Exempted, Exemption, ExportRule, Finding, Severity
+    from macbuild.audit.model import AuditReport, AuditReports, Exempted, Exemption, ExportRule, Finding, Severity
     from macbuild.audit.policy import Policy, load_policy
-    from macbuild.audit.run import audit_path, audit_tree
+    from macbuild.audit.run import artifacts_of, audit_path, audit_paths, audit_tree
 
 __all__ = [
     "AuditReport",
+    "AuditReports",
     "Exempted",
     "Exemption",
     "ExportRule",
     "Finding",
     "Policy",
     "Severity",
+    "artifacts_of",
     "audit_path",
+    "audit_paths",
     "audit_tree",
     "load_policy",
 ]
 
-_PLACES = {"Policy": "policy", "audit_path": "run", "audit_tree": "run", "load_policy": "policy"}
+_PLACES = {
+    "Policy": "policy",
+    "artifacts_of": "run",
+    "audit_path": "run",
+    "audit_paths": "run",
+    "audit_tree": "run",
+    "load_policy": "policy",
+}
 
 
 def __getattr__(name: str) -> object:

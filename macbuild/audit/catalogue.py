@@ -51,5 +51,7 @@ RULES = {
     "link-dangling": "every link leads to something",
     "quarantine": "no file is marked as downloaded",
     "apple-double": "no ._ file carries attributes beside another file",
+    "wheel-metadata": "a wheel has one .dist-info folder of its name, with METADATA, WHEEL and RECORD",
+    "wheel-record": "RECORD lists each file of a wheel with its hash and size, and nothing else",
     "static-archive": "static archives are counted, but not examined",
 }

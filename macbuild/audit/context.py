@@ -30,7 +30,7 @@ class ContextClaim:
 
 @dataclass(frozen=True, slots=True)
 class AuditContext:
-    """Everything that rules read."""
+    """Everything that rules read. `wheel` has the name and version that the file name of a wheel promises."""
 
     tree: AuditedTree
     graph: LoadGraph
@@ -38,6 +38,7 @@ class AuditContext:
     parameters: Parameters
     exports: Mapping[str, ExportRule]
     providers: Providers
+    wheel: tuple[str, str] | None = None
 
     def linked(self) -> Iterator[AuditedSlice]:
         """Yield the slices under audit that dyld loads: executables, dylibs and bundles."""

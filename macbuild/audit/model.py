@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from macbuild.data import Data
+from macbuild.errors import MacbuildError
 
-__all__ = ["AuditReport", "Exempted", "Exemption", "ExportRule", "Finding", "Severity"]
+__all__ = ["AuditReport", "AuditReports", "Exempted", "Exemption", "ExportRule", "Finding", "Severity"]
 
 REPORT_VERSION = 1
 
@@ -98,6 +99,34 @@ class AuditReport:
             "summary": {severity.value: self.count(severity) for severity in Severity},
             "findings": [_plain(finding) for finding in self.findings],
             "exempted": [{**_plain(entry.finding), "reason": entry.reason} for entry in self.exempted],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReports:
+    """The results of the audit of several paths. `failed` has those that could not be audited, and why."""
+
+    policy: str
+    reports: tuple[AuditReport, ...]
+    failed: tuple[tuple[str, MacbuildError], ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if every path was audited and has no error."""
+        return not self.failed and all(report.ok for report in self.reports)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reports as plain data, which `report.schema.json` describes."""
+        failed = [
+            {"path": path, "error": type(error).__name__, "message": error.message, "hint": error.hint}
+            for path, error in self.failed
+        ]
+        return {
+            "version": REPORT_VERSION,
+            "policy": self.policy,
+            "ok": self.ok,
+            "reports": [report.to_json() for report in self.reports],
+            "failed": failed,
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,24 +13,30 @@ from typing import TYPE_CHECKING
 from macbuild.audit.context import AuditContext, ContextClaim, Hit
 from macbuild.audit.graph import ExternalImage, build_graph
 from macbuild.audit.memory import Memory
-from macbuild.audit.model import AuditReport, Exempted, Exemption, ExportRule, Finding, Severity
+from macbuild.audit.model import AuditReport, AuditReports, Exempted, Exemption, ExportRule, Finding, Severity
 from macbuild.audit.policy import Policy, check_rule
 from macbuild.audit.providers import Providers, required_folders
 from macbuild.audit.rules import CHECKS
 from macbuild.audit.tree import AuditedTree, scan
-from macbuild.errors import ArchiveError, UsageError
+from macbuild.errors import ArchiveError, MacbuildError, UsageError
+from macbuild.files import files_below, os_errors
 from macbuild.macho.file import is_macho
 from macbuild.target import format_version, pack_version
 
 if TYPE_CHECKING:
+    from packaging.tags import Tag
+    from packaging.utils import BuildTag, NormalizedName
+    from packaging.version import Version
+
     from macbuild.source.archive.members import Member
 
-__all__ = ["audit_path", "audit_tree", "claim_of"]
+__all__ = ["artifacts_of", "audit_path", "audit_paths", "audit_tree", "claim_of"]
 
 _THIN = frozenset({"arm64", "x86_64"})
 _TARBALL = re.compile(r".+-macos-(arm64|x86_64|universal2)\.(?:tar\.gz|tgz)")
 _TAG = re.compile(r"macosx_(\d{1,3})_(\d{1,3})_(arm64|x86_64|universal2|intel)")
 _ARM_MINIMUM = 11 << 16  # No older macOS runs on arm64.
+_ARCHIVES = (".tar.gz", ".tgz", ".whl")
 _MAX_MESSAGE = 2000  # Characters; a load command may hold a name of any length.
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
@@ -118,19 +124,67 @@ def audit_path(
     FileError
         If something cannot be read.
     """
+    if not path.exists():
+        raise UsageError("there is no such file or folder", where=path)
     claim = _explicit(archs, minimum_macos, claim_of(path.name))
     terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers))
+    return _audit(path, terms, verify_signatures=verify_signatures)
+
+
+def audit_paths(paths: Iterable[Path], policy: Policy, *, providers: Sequence[Path] = ()) -> AuditReports:
+    """Audit several paths as `audit_path` does one; a path that cannot be audited hides no other.
+
+    Raises
+    ------
+    UsageError
+        If a provider does not exist.
+    MachOError
+        If a provider is malformed.
+    FileError
+        If a provider cannot be read.
+    """
+    known = Providers(providers)
+    reports: list[AuditReport] = []
+    failed: list[tuple[str, MacbuildError]] = []
+    for path in paths:
+        try:
+            if not path.exists():
+                raise UsageError("there is no such file or folder", where=path)
+            reports.append(_audit(path, _Terms(policy, claim_of(path.name), (), {}, known), verify_signatures=True))
+        except MacbuildError as error:
+            failed.append((str(path), error))
+    return AuditReports(policy.name, tuple(reports), tuple(failed))
+
+
+def artifacts_of(path: Path) -> list[Path]:
+    """Return the paths to audit for one that is given: of a folder of artifacts, each wheel and tarball directly in it.
+
+    Such a folder itself comes first if there are Mach-O files below it. Every other path stays as it is.
+
+    Raises
+    ------
+    FileError
+        If the folder cannot be read.
+    """
+    if not path.is_dir():
+        return [path]
+    with os_errors(path):
+        artifacts = sorted(entry for entry in path.iterdir() if entry.name.endswith(_ARCHIVES) and entry.is_file())
+    has_libraries = artifacts and any(file.is_file() and is_macho(file) for file in files_below(path))
+    return [path, *artifacts] if has_libraries else artifacts or [path]
+
+
+def _audit(path: Path, terms: _Terms, *, verify_signatures: bool) -> AuditReport:
+    parameters = terms.policy.parameters
     if path.is_dir():
-        tree = scan(path, policy.parameters, verify_signatures=verify_signatures)
-    elif not path.is_file():
-        raise UsageError("there is no such file or folder", where=path)
-    elif path.name.endswith((".tar.gz", ".tgz", ".whl")):
+        tree = scan(path, parameters, verify_signatures=verify_signatures)
+    elif path.name.endswith(_ARCHIVES):
         return _judge_archive(path, terms, verify_signatures=verify_signatures)
-    elif is_macho(path):
+    elif path.is_file() and is_macho(path):
         real = path.resolve()
         root = Path(real.anchor)
         base = real.parent.relative_to(root).as_posix()
-        tree = AuditedTree(root, policy.parameters, "" if base == "." else base, verify_signatures)
+        tree = AuditedTree(root, parameters, "" if base == "." else base, verify_signatures)
         tree.add(real.relative_to(root).as_posix())
     else:
         raise UsageError("is neither a Mach-O file, a folder, a .tar.gz nor a .whl", where=path)
@@ -147,11 +201,14 @@ class _Terms:
     exports: Mapping[str, ExportRule]
     providers: Providers
     requirements: tuple[str, ...] = ()
+    wheel: tuple[str, str] | None = None
 
 
 def _judge_archive(path: Path, terms: _Terms, *, verify_signatures: bool) -> AuditReport:
     from macbuild.source.archive.unpack import unpack
 
+    if path.name.endswith(".whl"):
+        terms = replace(terms, wheel=_wheel_name(path.name))
     with tempfile.TemporaryDirectory(prefix="macbuild-audit-") as folder:
         root = Path(folder, "content")
         stored: dict[str, Member] = {}
@@ -181,14 +238,8 @@ def claim_of(name: str) -> ContextClaim:
         return ContextClaim(_slices(match[1]))
     if not name.endswith(".whl"):
         return ContextClaim()
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
-    try:
-        tags = parse_wheel_filename(name)[3]
-    except InvalidWheelFilename as error:
-        raise ArchiveError(f"not a valid wheel name: {error}", where=name) from error
     minimum: dict[str, int] = {}
-    for platform in sorted({tag.platform for tag in tags}):
+    for platform in sorted({tag.platform for tag in _parse_wheel(name)[3]}):
         found = _TAG.fullmatch(platform)
         if found is None:
             continue
@@ -197,6 +248,20 @@ def claim_of(name: str) -> ContextClaim:
             lowest = max(tagged, _ARM_MINIMUM) if arch == "arm64" else tagged
             minimum[arch] = min(lowest, minimum.get(arch, lowest))
     return ContextClaim(frozenset(minimum) or None, minimum, by_tag=True)
+
+
+def _wheel_name(file: str) -> tuple[str, str]:
+    name, version, _, _ = _parse_wheel(file)
+    return name, str(version)
+
+
+def _parse_wheel(file: str) -> tuple[NormalizedName, Version, BuildTag, frozenset[Tag]]:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        return parse_wheel_filename(file)
+    except InvalidWheelFilename as error:
+        raise ArchiveError(f"not a valid wheel name: {error}", where=file) from error
 
 
 def _slices(arch: str) -> frozenset[str]:
@@ -218,7 +283,7 @@ def _judge(path: str, tree: AuditedTree, terms: _Terms) -> AuditReport:
         tuple(policy.parameters.external), required_folders(tree.root / tree.base, terms.requirements)
     )
     graph = build_graph(tree, external)
-    context = AuditContext(tree, graph, terms.claim, policy.parameters, terms.exports, terms.providers)
+    context = AuditContext(tree, graph, terms.claim, policy.parameters, terms.exports, terms.providers, terms.wheel)
     accepted = [*terms.exemptions, *policy.exemptions]
     for entry in accepted:
         check_rule(entry.rule, f"exemption for {entry.file}")

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from macbuild.audit.model import AuditReport, Severity
+from macbuild.audit.model import AuditReport, AuditReports, Severity
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
-from macbuild.errors import AuditError
+from macbuild.errors import AuditError, MacbuildError
 from macbuild.events import counted
 
 __all__ = ["register"]
@@ -26,7 +26,10 @@ def register(app: typer.Typer) -> None:
 
 def _audit(
     session: Session,
-    path: Annotated[Path, typer.Argument(help="A Mach-O file, a folder, a .tar.gz or a .whl.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Mach-O files, folders, .tar.gz or .whl files, folders of those two."),
+    ],
     *,
     provider: Annotated[
         list[Path] | None,
@@ -40,19 +43,48 @@ def _audit(
 ) -> None:
     """Check files, folders, tarballs or wheels against a policy.
 
-    The rules cover architecture, minimum macOS, rpaths, dependencies, symbols and signatures.
+    The rules cover architecture, minimum macOS, rpaths, dependencies, symbols and signatures, and the metadata of
+    wheels. In a folder that has wheels and tarballs, each of them is audited for itself.
     """
-    from macbuild.audit import audit_path, load_policy
+    from macbuild.audit import artifacts_of, audit_path, audit_paths, load_policy
 
-    report = audit_path(path, load_policy(session.settings.policy), providers=provider or ())
+    policy = load_policy(session.settings.policy)
+    found = list(dict.fromkeys(artifact for path in paths for artifact in artifacts_of(path)))
+    report = (
+        audit_path(found[0], policy, providers=provider or ())
+        if found == paths[:1]
+        else audit_paths(found, policy, providers=provider or ())
+    )
     if json:
         session.print_json(report.to_json())
-    else:
+    elif isinstance(report, AuditReport):
         _print(session, report)
+    else:
+        _print_all(session, report)
     if not report.ok:
-        raise AuditError(
-            f"the {report.policy} policy finds {counted(report.count(Severity.ERROR), 'error')}", where=path
-        )
+        raise _verdict(report, paths[0])
+
+
+def _verdict(report: AuditReport | AuditReports, path: Path) -> MacbuildError:
+    """Return the error that a rejection ends with; a path that could not be audited is worse than a rejected one."""
+    if isinstance(report, AuditReport):
+        errors = counted(report.count(Severity.ERROR), "error")
+        return AuditError(f"the {report.policy} policy finds {errors}", where=path)
+    if report.failed:
+        return max((error for _, error in report.failed), key=lambda error: error.exit_code)
+    rejected = sum(not each.ok for each in report.reports)
+    return AuditError(f"the {report.policy} policy rejects {rejected} of {counted(len(report.reports), 'path')}")
+
+
+def _print_all(session: Session, reports: AuditReports) -> None:
+    for report in reports.reports:
+        typer.echo(report.path)
+        _print(session, report)
+    for _, error in reports.failed:
+        typer.echo(f"not audited: {error}")
+    good = sum(report.ok for report in reports.reports)
+    bad, failed = len(reports.reports) - good, len(reports.failed)
+    typer.echo(f"{counted(good + bad + failed, 'path')}: {good} accepted, {bad} rejected, {failed} not audited")
 
 
 def _print(session: Session, report: AuditReport) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from macbuild.cli.options import command
+from macbuild.cli.options import PlainCommand, command
 from macbuild.cli.session import Session
 from macbuild.errors import UsageError
 
@@ -94,7 +93,10 @@ _SetRpaths = Annotated[
     list[str] | None,
     typer.Option("--set-rpaths", metavar="PATH", help="Replace all rpaths by these, in order; repeatable."),
 ]
-_Arch = Annotated[list[str] | None, typer.Option("--arch", metavar="ARCH", help="Edit this slice only; repeatable.")]
+_Arch = Annotated[
+    list[str] | None,
+    typer.Option("--arch", metavar="ARCH", help="Edit this slice only: arm64, arm64e or x86_64; repeatable."),
+]
 _Deduplicate = Annotated[
     bool, typer.Option("--deduplicate-rpaths", help="Keep only the first of several equal rpaths.")
 ]
@@ -102,7 +104,7 @@ _Minimum = Annotated[str | None, typer.Option("--minimum-macos", metavar="X.Y", 
 _Strip = Annotated[bool, typer.Option("--strip-signature", help="Remove the code signature.")]
 
 
-class _PairCommand(TyperCommand):
+class _PairCommand(PlainCommand):
     """Parse `--change` and `--replace-rpath`, which take two words each and which Typer cannot repeat."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 
 from macbuild.cli.completion import values_of
 from macbuild.cli.session import run_command
 from macbuild.config import Setting, setting
 
-__all__ = ["ALWAYS", "COMMANDS", "command"]
+if TYPE_CHECKING:
+    from typer._click import Context, HelpFormatter
+
+__all__ = ["ALWAYS", "COMMANDS", "PlainCommand", "command"]
 
 COMMANDS: dict[tuple[int, str], Callable[..., None]] = {}
 """What runs a command, by the identity of its Typer application and its name; the signature declares the parameters."""
@@ -63,6 +67,33 @@ _COMMON: tuple[tuple[str, Any, Any], ...] = (
 )
 
 
+class PlainCommand(TyperCommand):
+    """Names arguments in help as the reference does: Typer adds their types and braces."""
+
+    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+        """Return what follows the command's name in the line about its usage."""
+        arguments = [entry for entry in self.get_params(ctx) if entry.param_type_name == "argument"]
+        return [self.options_metavar or "", *map(_shown, arguments)]
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the arguments, then the options."""
+        rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for entry in self.get_params(ctx):
+            record = entry.get_help_record(ctx)
+            if record is not None and entry.param_type_name == "argument":
+                rows["Arguments"].append((_shown(entry), record[1]))
+            elif record is not None:
+                rows["Options"].append(record)
+        for title, lines in rows.items():
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+
+
+def _shown(argument: Any) -> str:
+    return str(argument.metavar or argument.name.upper())
+
+
 def command(
     app: typer.Typer,
     name: str,
@@ -100,7 +131,7 @@ def command(
         run.__doc__ = function.__doc__
         vars(run)["__signature__"] = inspect.Signature(parameters)
         run.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-        app.command(name, help=inspect.getdoc(function), **extra)(run)
+        app.command(name, help=inspect.getdoc(function), **{"cls": PlainCommand, **extra})(run)
         COMMANDS[id(app), name] = run
         return function
 

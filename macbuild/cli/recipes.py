@@ -12,9 +12,8 @@ from macbuild.cli.completion import complete_component
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.cli.tables import terminal_width
-from macbuild.errors import MacbuildError, PlanError, RecipeError, nearest
+from macbuild.errors import MacbuildError, RecipeError
 from macbuild.events import counted
-from macbuild.recipe.model import Recipe
 
 __all__ = ["app"]
 
@@ -23,44 +22,21 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
 def _list(session: Session, *, json: Json = False) -> None:
-    """List all components with their releases."""
+    """List all components with their releases, and say which of them cannot be built here."""
+    from macbuild.cli.recipe_text import list_lines, list_row
+    from macbuild.commands.recipes import buildable
+
     recipes = session.project.recipes
+    found = {name: (recipe, buildable(session.project, recipe)) for name, recipe in recipes.items()}
     if json:
-        rows = [
-            {
-                "name": name,
-                "summary": recipe.summary,
-                "releases": [
-                    {"version": release.version, "archs": [arch for arch in ("arm64", "x86_64") if release.slice(arch)]}
-                    for release in recipe.releases
-                ],
-            }
-            for name, recipe in recipes.items()
-        ]
-        session.print_json({"version": 1, "recipes": rows})
+        session.print_json({"version": 1, "recipes": [list_row(*pair) for pair in found.values()]})
         return
-    for name, recipe in recipes.items():
-        typer.echo(f"{name}: {_releases(recipe)}")
-        for line in textwrap.wrap(recipe.summary, terminal_width() - 2):
-            typer.echo(f"  {line}")
-
-
-def _releases(recipe: Recipe) -> str:
-    """Return the versions of a component, each with a note if it does not have both architectures."""
-    texts = []
-    for release in recipe.releases:
-        archs = [arch for arch in ("arm64", "x86_64") if release.slice(arch)]
-        note = (
-            ""
-            if len(archs) > 1
-            else f" ({archs[0]} only)"
-            if archs
-            else " (for tests on Linux)"
-            if release.linux_x86_64
-            else " (source only)"
-        )
-        texts.append(release.version + note)
-    return ", ".join(texts)
+    for pair in found.values():
+        heading, *lines = list_lines(*pair)
+        typer.echo(heading)
+        for line in lines:
+            for part in textwrap.wrap(line, terminal_width() - 2, break_long_words=False, break_on_hyphens=False):
+                typer.echo(f"  {part}")
 
 
 def _show(
@@ -69,22 +45,22 @@ def _show(
     *,
     json: Json = False,
 ) -> None:
-    """Show one recipe with its sources and their pins."""
-    recipes = session.project.recipes
-    if name not in recipes:
-        raise PlanError(f"there is no recipe {name!r}", hint=nearest(name, list(recipes)))
-    recipe = recipes[name]
-    if json:
-        session.print_json({"version": 1, "recipe": msgspec.to_builtins(recipe)})
-        return
-    from macbuild.recipe.lock import source_refs
+    """Show one recipe: releases, what can be built here, options, packages, and sources with their pins."""
+    from macbuild.cli.recipe_text import build_row, describe, source_row
+    from macbuild.commands.recipes import buildable, known_sources
 
-    lock = session.project.lock
-    typer.echo(f"{recipe.name}: {recipe.summary}\n{recipe.homepage}, {recipe.license}")
-    for ref, candidate in source_refs(recipe):
-        pin = lock.pin(ref)
-        state = f"{pin.file}, {pin.size} bytes\n    sha256 {pin.sha256}" if pin else "not pinned, so never used"
-        typer.echo(f"{ref.version} {ref.arch} {ref.source}: {candidate.fetch.describe()}\n    {state}")
+    recipe = session.project.recipes.known(name)
+    builds, sources = buildable(session.project, recipe), known_sources(session.project, recipe)
+    if json:
+        data = {
+            "version": 1,
+            "recipe": msgspec.to_builtins(recipe),
+            "builds": [build_row(row) for row in builds],
+            "sources": [source_row(source) for source in sources],
+        }
+        session.print_json(data)
+        return
+    typer.echo("\n".join(describe(recipe, builds, sources)))
 
 
 def _lint(session: Session) -> None:
@@ -142,8 +118,8 @@ def _schema(session: Session) -> None:
     session.print_json(recipe_schema())
 
 
-command(app, "list", ("recipes",))(_list)
-command(app, "show", ("recipes", "lock"))(_show)
+command(app, "list", ("recipes", "lock", "toolchain"))(_list)
+command(app, "show", ("recipes", "lock", "toolchain"))(_show)
 command(app, "lint", ("recipes", "lock"))(_lint)
 command(app, "new", ("recipes",))(_new)
 command(app, "schema")(_schema)

@@ -99,7 +99,9 @@ def prepare_tests(
     roots = {needed: _python_package(package) for needed, package in recipe.build.python_packages.items()}
     source = project.recipes.folder(name)
     context = project.context(emit)
-    built = build_for_host(name, source, roots, recipe.build.definitions, context, sanitize=sanitize)
+    built = build_for_host(
+        name, source, roots, project.recipes.located(recipe.build).definitions, context, sanitize=sanitize
+    )
     suites = []
     if (built.build_folder / "CTestTestfile.cmake").is_file():
         suites = [_ctest(name, built.build_folder)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +14,15 @@ from macbuild.errors import MacbuildError, UsageError
 from macbuild.files import hash_file, os_errors
 from macbuild.package.dist import CHECKSUMS, MANIFEST
 from macbuild.package.manifest import ArtifactEntry, checksum_name, load_manifest
+from macbuild.package.sbom import stated_hashes
 from macbuild.package.tarball import verify_tarball
 from macbuild.package.wheel import verify_wheel
+from macbuild.package.zip import read_zip
 
 __all__ = ["Verified", "verify_dist"]
 
 _SIGNATURES = frozenset({"malformed", "signature", "unsigned", "unsigned-arm64"})
+_EMBEDDED = re.compile(r"[^/]+\.dist-info/sboms/.+\.json")
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def _problems(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
         return
     yield from _checksums(folder, entry)
     yield from _sbom(folder, entry)
-    for check in (partial(_contents, path, entry), partial(_signatures, path)):
+    for check in (partial(_contents, path, entry), partial(_embedded, path, entry), partial(_signatures, path)):
         yield from _said(check)
 
 
@@ -95,24 +99,43 @@ def _checksums(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
 
 
 def _sbom(folder: Path, entry: ArtifactEntry) -> Iterator[str]:
-    """Yield what is wrong with the SBOM: its own bytes, and the checksums that it has of the artifact and its files."""
+    """Yield what is wrong with the SBOM: its own bytes, and what it says of the artifact and its parts."""
     path = folder / entry.sbom.file
     if not path.is_file() or hash_file(path) != (entry.sbom.size, entry.sbom.sha256):
         yield f"{entry.sbom.file} is not the file that the manifest lists"
         return
-    wanted = {f"file/{record.path}": record.sha256 for record in entry.files if record.sha256}
+    yield from _disagreements(entry.sbom.file, _read(path), entry, embedded=False)
+
+
+def _disagreements(name: str, text: bytes, entry: ArtifactEntry, *, embedded: bool) -> Iterator[str]:
+    """Yield where an SBOM and the manifest differ; one inside the artifact does not state the artifact's hash."""
     try:
-        data = json.loads(_read(path))
+        data = json.loads(text)
         stated = {part["bom-ref"]: part["hashes"][0]["content"] for part in data["components"] if "hashes" in part}
-        whole = data["metadata"]["component"]["hashes"][0]["content"]
+        subject = data["metadata"]["component"]
+        about = subject["name"], subject["version"]
+        whole = entry.sha256 if embedded else subject["hashes"][0]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        yield f"{entry.sbom.file} is no SBOM of macbuild"
+        yield f"{name} is no SBOM of macbuild"
         return
+    if about != (entry.distribution, entry.component_version):
+        yield f"{name} is about {' '.join(map(str, about))}, not {entry.distribution} {entry.component_version}"
     if whole != entry.sha256:
-        yield f"{entry.sbom.file} is about another file"
-    for name, sha256 in stated.items():
-        if name.startswith("file/") and wanted.get(name) != sha256:
-            yield f"{entry.sbom.file} and the manifest differ about {name.removeprefix('file/')}"
+        yield f"{name} is about another file"
+    wanted = stated_hashes(entry)
+    for part in sorted(stated.keys() | wanted.keys()):
+        if stated.get(part) != wanted.get(part):
+            yield f"{name} and the manifest differ about {part}"
+
+
+def _embedded(path: Path, entry: ArtifactEntry) -> list[str]:
+    """Compare the SBOM inside a wheel (PEP 770) with the manifest."""
+    if not path.name.endswith(".whl"):
+        return []
+    found = {member.name: member.data for member in read_zip(path) if _EMBEDDED.fullmatch(member.name)}
+    if not found:
+        return ["has no SBOM inside"]
+    return [line for name, text in found.items() for line in _disagreements(name, text, entry, embedded=True)]
 
 
 def _contents(path: Path, entry: ArtifactEntry) -> list[str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cyclonedx.model.license import License
     from packageurl import PackageURL
 
-__all__ = ["sbom"]
+__all__ = ["sbom", "stated_hashes"]
 
 _LIBRARIES = (".dylib", ".so")
 _PROGRAMS = "bin/"
@@ -60,6 +60,20 @@ def sbom(contents: ArtifactContents, *, license: str, epoch: int, embedded: bool
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
 
 
+def stated_hashes(contents: ArtifactContents) -> dict[str, str]:
+    """Return the sha256 of each source and of each library and program, by its reference in the SBOM."""
+    sources = {_source_ref(source): source.sha256 for source in contents.sources}
+    return sources | {_file_ref(file): file.sha256 for file in contents.files if file.sha256 and _is_binary(file)}
+
+
+def _source_ref(source: SourceFile) -> str:
+    return f"source/{source.name}/{source.file}"
+
+
+def _file_ref(file: FileRecord) -> str:
+    return f"file/{file.path}"
+
+
 def _subject(contents: ArtifactContents, license: str, *, embedded: bool) -> Component:
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
@@ -102,7 +116,7 @@ def _parts(contents: ArtifactContents) -> Iterator[Component]:
             name=purl.name,
             version=purl.version,
             group=purl.namespace,
-            bom_ref=f"source/{source.name}/{source.file}",
+            bom_ref=_source_ref(source),
             hashes=_hashes(source.sha256),
             purl=purl,
             properties=_properties({"source": source.name, "file": source.file}),
@@ -110,7 +124,7 @@ def _parts(contents: ArtifactContents) -> Iterator[Component]:
     for file in contents.files:
         if file.sha256 is not None and _is_binary(file):
             yield Component(
-                name=file.path, type=ComponentType.FILE, bom_ref=f"file/{file.path}", hashes=_hashes(file.sha256)
+                name=file.path, type=ComponentType.FILE, bom_ref=_file_ref(file), hashes=_hashes(file.sha256)
             )
     for needed in contents.dependencies:
         if needed.kind == "component":

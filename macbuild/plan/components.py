@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -309,7 +310,7 @@ class ComponentPlanner:
         toolchain_name: str | None,
     ) -> tuple[Step, tuple[int, str] | None, Mapping[str, str]]:
         toolchain, description = self._toolchain(toolchain_name, target)
-        inputs = self._input_files(recipe.name, build.inputs) if build.inputs else None
+        inputs = self._input_files(recipe.name, build) if build.inputs else None
         tools = {toolchain.name: description, **cmake_versions()}
         setting = {
             "recipe": data_digest(build),
@@ -323,10 +324,12 @@ class ComponentPlanner:
         settled = digest([setting, keys])
         step = f"{place}/{'consumer' if project else 'build'}"
         # The same name for all settings: compilers are given paths in it, and so ccache knows what they did before.
-        mark = digest(str(self.recipes.root_of(recipe.name).absolute()))[:12]
+        places = [self.recipes.root_of(recipe.name), *map(self.recipes.folder, self.recipes.lenders(build))]
+        mark = digest(os.pathsep.join(str(place.absolute()) for place in places))[:12]
         folder = f"{step.replace('/build', '').replace('/', '-')}-{toolchain.name}-{mark}"
         needed = tuple(need for need, _ in roles)
-        spec = BuildSpec(recipe.name, project, folder, build, target, needed, toolchain_name, settled)
+        located = self.recipes.located(build)
+        spec = BuildSpec(recipe.name, project, folder, located, target, needed, toolchain_name, settled)
         facts = {**setting, "source": inputs[1]} if inputs else setting
         return self.builder.add(step, "build", spec, facts, [made for _, made in roles]), inputs, tools
 
@@ -340,7 +343,17 @@ class ComponentPlanner:
             self._toolchains[key] = (found, found.describe())
         return self._toolchains[key]
 
-    def _input_files(self, component: str, globs: Sequence[str]) -> tuple[int, str]:
+    def _input_files(self, component: str, build: Build) -> tuple[int, str]:
+        """Return size and digest of the files that a component is built from, its own and those that it borrows."""
+        lenders = self.recipes.lenders(build)
+        size, sha256 = self._files(component, build.own_inputs)
+        if not lenders:
+            return size, sha256
+        borrowed = {name: self._files(name, other.build.own_inputs) for name, other in lenders.items() if other.build}
+        parts = [[name, found[1]] for name, found in sorted(borrowed.items())]
+        return size + sum(found[0] for found in borrowed.values()), digest([sha256, parts])
+
+    def _files(self, component: str, globs: Sequence[str]) -> tuple[int, str]:
         key = (component, tuple(globs))
         if key not in self._inputs:
             self._inputs[key] = inputs_digest(self.recipes.root_of(component), self.recipes.folder(component), globs)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from macbuild.data import PLACEHOLDER, load_toml
+import msgspec
+
+from macbuild.data import PLACEHOLDER, filled, load_toml
 from macbuild.errors import PlanError, RecipeError, nearest
 from macbuild.recipe.complete import complete
-from macbuild.recipe.model import Recipe
+from macbuild.recipe.model import Build, Recipe
 from macbuild.recipe.release import ANY, SLICES, Release, ReleaseFacts, references
 from macbuild.target import parse_version
 
@@ -116,10 +118,40 @@ class Recipes(Mapping[str, Recipe]):
         return self.root if name in self.own or self._base is None else self._base.root
 
     def groups(self, name: str) -> list[Path]:
-        """Return the folders that components beside one lie in: the root, and each folder that groups some."""
+        """Return the folders that a component may be built from: the root, and each folder that groups components."""
         if name not in self.own and self._base is not None:
             return self._base.groups(name)
-        return sorted({self.root, *(folder.parent for folder in self._folders.values())})
+        borrowed = self._base.groups(name) if self._base is not None else []
+        return sorted({self.root, *(folder.parent for folder in self._folders.values()), *borrowed})
+
+    def lenders(self, build: Build) -> dict[str, Recipe]:
+        """Return the components whose inputs a build borrows, and those that these borrow from, by name.
+
+        Raises
+        ------
+        PlanError
+            There is no such component, or it is repackaged.
+        """
+        found: dict[str, Recipe] = {}
+        waiting = build.borrowed
+        while waiting:
+            name = waiting.pop(0)
+            if name in found:
+                continue
+            found[name] = self.known(name)
+            lent = found[name].build
+            if lent is None:
+                raise PlanError("is repackaged, so it has no inputs that could be borrowed", where=name)
+            waiting += lent.borrowed
+        return found
+
+    def located(self, build: Build) -> Build:
+        """Return a build with only its own inputs, and with the folders of what it borrows in its definitions."""
+        if not build.borrowed:
+            return build
+        folders = {name: str(self.folder(name)) for name in self.lenders(build)}
+        (definitions,) = filled([build.definitions], folders)
+        return msgspec.structs.replace(build, inputs=build.own_inputs, definitions=definitions)
 
     def folder(self, name: str) -> Path:
         """Return the folder of a component."""
@@ -177,9 +209,14 @@ def _check_build(recipe: Recipe, path: Path) -> None:
         raise RecipeError("build.inputs is empty, and build.project names no source", where=path)
     parts = [part for release in recipe.releases for part in map(release.slice, SLICES) if part is not None]
     sources = {recipe.name, "version", "arch"}.union(*(part.trees for part in parts))
-    places = sources.union(
-        *(part.needs for part in parts), *(references(option.needs) for option in build.options.values())
-    )
+    needs = {name for part in parts for name in part.needs}
+    needs |= {name for option in build.options.values() for name in references(option.needs)}
+    for name in build.borrowed:
+        if name == recipe.name:
+            raise RecipeError("borrows its own inputs", where=path)
+        if name in needs | sources:
+            raise RecipeError(f"{name} is needed and its inputs are borrowed, so its folder is not one", where=path)
+    places = sources | needs | set(build.borrowed)
     values = [*build.definitions.values()]
     for name, option in build.options.items():
         values += [*option.on.values(), *option.off.values()]

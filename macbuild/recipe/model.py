@@ -96,14 +96,15 @@ class Build(Data, frozen=True):
     """A CMake project in the recipe's folder, or in a source that is not ours.
 
     In `definitions`, `project` and `install`, `{name}` is the folder of a component's source or stage; `{version}` and
-    `{arch}` stand for those of the release.
+    `{arch}` stand for those of the release. In `definitions`, the name of a component whose inputs are borrowed stands
+    for the folder of its recipe.
     """
 
     inputs: Annotated[
         list[Text],
         Meta(
             description="globs on all files that the result depends on, below the recipe's folder or, with `../`, that "
-            "of another one"
+            "of another one; `{name}` borrows all inputs of another component, which may be one of macbuild"
         ),
     ] = []
     project: Annotated[
@@ -132,6 +133,16 @@ class Build(Data, frozen=True):
             "do. What that installs is audited for macOS, and its tests run on this machine"
         ),
     ] = ""
+
+    @property
+    def borrowed(self) -> list[str]:
+        """The components whose inputs it has besides its own."""
+        return [match[1] for text in self.inputs if (match := PLACEHOLDER.fullmatch(text))]
+
+    @property
+    def own_inputs(self) -> list[str]:
+        """The patterns on files that are its own."""
+        return [text for text in self.inputs if not PLACEHOLDER.fullmatch(text)]
 
 
 class Include(Data, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +40,30 @@ def put(root: Path, files: Mapping[str, bytes]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return root
+
+
+def record_hash(data: bytes, name: str = "sha256") -> str:
+    """Return a hash as RECORD has it."""
+    return f"{name}=" + base64.urlsafe_b64encode(hashlib.new(name, data).digest()).rstrip(b"=").decode()
+
+
+def record(files: Mapping[str, bytes], info: str) -> bytes:
+    """Return the RECORD of a wheel with these files, which need no quotes."""
+    rows = [f"{name},{record_hash(data)},{len(data)}\n" for name, data in files.items()]
+    return "".join([*rows, f"{info}/RECORD,,\n"]).encode()
+
+
+def wheel_files(name: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return these files and the metadata of a wheel with this file name."""
+    distribution, version, tag = name.removesuffix(".whl").split("-", 2)
+    info = f"{distribution}-{version}.dist-info"
+    wheel = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    content = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n".encode(),
+        f"{info}/WHEEL": wheel.encode(),
+    }
+    return {**content, f"{info}/RECORD": record(content, info)}
 
 
 def audit(

@@ -13,7 +13,7 @@ import pytest
 from macbuild.audit import AuditReport, load_policy
 from macbuild.audit.run import audit_path
 from tests.support import machobytes
-from tests.support.audits import SYSTEM, dylib, put
+from tests.support.audits import SYSTEM, dylib, put, wheel_files
 
 FORMS = ("file", "folder", "tarball", "wheel")
 LIBRARY = "pkg/libx.dylib"
@@ -42,6 +42,10 @@ def as_wheel(tree: Path, out: Path) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for file in sorted(tree.rglob("*")):
             archive.write(file, file.relative_to(tree).as_posix())
+        files = {file.relative_to(tree).as_posix(): file.read_bytes() for file in tree.rglob("*") if file.is_file()}
+        for name, data in wheel_files(path.name, files).items():
+            if name not in files:
+                archive.writestr(name, data)
     return path
 
 

@@ -16,6 +16,7 @@ from macbuild.audit.run import claim_of
 from macbuild.errors import ArchiveError, UsageError
 from macbuild.macho.sign import sign_bytes
 from tests.support import machobytes
+from tests.support.audits import wheel_files
 
 RELEASE = load_policy("release")
 SCHEMA = json.loads((Path(module.__file__).parent / "report.schema.json").read_text())
@@ -36,7 +37,7 @@ def tarball(path: Path, files: Mapping[str, bytes]) -> Path:
 
 def wheel(path: Path, files: Mapping[str, bytes]) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
-        for name, data in files.items():
+        for name, data in wheel_files(path.name, files).items():
             archive.writestr(name, data)
     return path
 
