@@ -23,6 +23,7 @@ __all__ = ["app"]
 # Everything of macbuild.macho is imported by the command that needs it: `macbuild --help` and the other commands of the
 # program import this module too.
 REPORT_VERSION = 1
+_DETAILS = 19  # column of the details of a slice
 _SEPARATOR = "\0"  # the one character that no word of a command line has
 
 app = typer.Typer(no_args_is_help=True, help="Show, edit, sign, verify, merge and thin Mach-O files.")
@@ -49,7 +50,7 @@ def show(session: Session, files: _Files, *, json: _Json = False) -> None:
         session.print_json({"version": REPORT_VERSION, "files": reports})
         return
     for report in reports:
-        _print_lines(_show_lines(report))
+        _print_lines(session, _show_lines(report))
 
 
 @command(app, "verify")
@@ -69,7 +70,8 @@ def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
         return
     for report in reports:
         for entry in report["slices"]:
-            _print_lines([f"{report['path']} ({entry['arch']}): valid; {_signature_line(entry['signature'])}"])
+            line = f"{report['path']} ({entry['arch']}): valid; {_signature_line(entry['signature'])}"
+            session.print_line(_plain(line))
 
 
 _NewId = Annotated[str | None, typer.Option("--id", metavar="NAME", help="Set the install name.")]
@@ -340,9 +342,9 @@ def _signature_line(signature: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
-def _print_lines(lines: Iterator[str] | Sequence[str]) -> None:
+def _print_lines(session: Session, lines: Iterator[str]) -> None:
     for line in lines:
-        typer.echo(_plain(line))
+        session.print_line(_plain(line), _DETAILS)
 
 
 def _plain(text: str) -> str:

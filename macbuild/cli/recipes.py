@@ -12,6 +12,7 @@ from macbuild.cli.completion import complete_component
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.cli.tables import terminal_width
+from macbuild.cli.units import size
 from macbuild.errors import MacbuildError, PlanError, RecipeError, nearest
 from macbuild.events import counted
 from macbuild.recipe.model import Recipe
@@ -80,11 +81,15 @@ def _show(
     from macbuild.recipe.lock import source_refs
 
     lock = session.project.lock
-    typer.echo(f"{recipe.name}: {recipe.summary}\n{recipe.homepage}, {recipe.license}")
+    session.print_line(f"{recipe.name}: {recipe.summary}")
+    session.print_line(f"  {recipe.homepage}, {recipe.license}")
+    session.print_line(f"  releases: {_releases(recipe)}", 4)
     for ref, candidate in source_refs(recipe):
         pin = lock.pin(ref)
-        state = f"{pin.file}, {pin.size} bytes\n    sha256 {pin.sha256}" if pin else "not pinned, so never used"
-        typer.echo(f"{ref.version} {ref.arch} {ref.source}: {candidate.fetch.describe()}\n    {state}")
+        typer.echo(f"{ref.version} {ref.arch} {ref.source}")
+        session.print_line(f"  {candidate.fetch.describe()}")
+        pinned = f"{pin.file}, {size(pin.size)}\n  sha256 {pin.sha256}" if pin else "not pinned, so never used"
+        typer.echo(f"  {pinned}")
 
 
 def _lint(session: Session) -> None:
@@ -116,7 +121,7 @@ def _lint(session: Session) -> None:
         lines += unlocked
         hint = f"run: {project.lock_command()}" if unlocked else None
     for line in lines:
-        typer.echo(line)
+        session.print_line(line)
     if lines:
         raise RecipeError(counted(len(lines), "problem"), where=folder, hint=hint)
     session.say(f"{counted(len(paths), 'recipe')} checked, no problems")

@@ -65,7 +65,7 @@ def show(
                 found = True
                 weak = ", weak" if symbol in library.weak else ""
                 sdk = "" if claim.sdk == "0.0" else f"SDK {claim.sdk}, "
-                typer.echo(f"{name}  {arch}  macOS {claim.macos}{weak}  ({sdk}{claim.wheel})")
+                session.print_line(f"{name}  {arch}  macOS {claim.macos}{weak}  ({sdk}{claim.wheel})")
     if not found:
         raise UsageError(f"no evidence for {symbol}", hint="macbuild stubs collect WHEEL... adds what a wheel proves")
 

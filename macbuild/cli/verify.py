@@ -42,7 +42,7 @@ def _verify(
         for artifact in artifacts:
             typer.echo(f"{'wrong' if artifact.problems else 'right'}  {artifact.file}")
             for problem in artifact.problems:
-                typer.echo(f"       {problem}")
+                session.print_line(f"       {problem}", 7)
         for name in strangers:
             session.say(f"{name}: the manifest does not list it")
     if bad:

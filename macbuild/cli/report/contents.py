@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from macbuild.cli.report.markup import Cell, Column, Html, clip, count, duration, el, join, percent, share, size, table
+from macbuild.cli.report.markup import Cell, Column, Html, clip, count, el, join, percent, share, table
 from macbuild.cli.report.treemap import Part, by_folder, largest, treemap
+from macbuild.cli.units import duration, size
 from macbuild.commands.publish import PublishedArtifact
 from macbuild.macho.system import is_system
 from macbuild.package.manifest import ArtifactEntry, DependencyRecord, FileRecord

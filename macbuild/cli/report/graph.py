@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from macbuild.cli.report.markup import Html, box, count, duration, el, picture
+from macbuild.cli.report.markup import Html, box, count, el, picture
 from macbuild.cli.report.timeline import State
+from macbuild.cli.units import duration
 from macbuild.plan.model import Plan, Step
 
 __all__ = ["Place", "layout", "step_graph"]

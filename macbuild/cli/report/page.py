@@ -11,8 +11,9 @@ import macbuild
 from macbuild.cli.report.contents import artifact
 from macbuild.cli.report.findings import SEVERITIES, findings
 from macbuild.cli.report.graph import step_graph
-from macbuild.cli.report.markup import Html, clip, count, duration, el, join, size
+from macbuild.cli.report.markup import Html, clip, count, el, join
 from macbuild.cli.report.timeline import State, states, timeline, total
+from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.errors import MacbuildError
 from macbuild.events import StepFinished

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from macbuild.cli.report import write_report
 from macbuild.cli.report.findings import findings
 from macbuild.cli.report.graph import layout
-from macbuild.cli.report.markup import Html, duration, el, printable, size
+from macbuild.cli.report.markup import Html, el, printable
 from macbuild.cli.report.page import render
 from macbuild.cli.report.timeline import lanes, states
 from macbuild.cli.report.treemap import Part, by_folder, parts, squarify
+from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.errors import FileError, MacbuildError, StoreError
 from macbuild.package.manifest import FileRecord
@@ -234,6 +235,7 @@ def test_step_is_right_of_its_needs_and_overlaps_no_other(needs: list[set[int]])
 
 
 @given(st.lists(st.integers(1, 10**10), min_size=1, max_size=60))
+@example([1, 5_865_294_507, 5_865_294_507])
 def test_areas_are_proportional_and_fill_without_overlap(sizes: list[int]) -> None:
     found = [Part(str(index), value, 1) for index, value in enumerate(sorted(sizes, reverse=True))]
     areas = squarify(found)
