@@ -102,10 +102,15 @@ def _run_build(
     from macbuild.cli.progress import Recorder, subscribe
 
     recorder = Recorder()
-    with subscribe(session, recorder) as emit:
-        result = build(session.project, components, emit, pack=pack)
+    try:
+        with subscribe(session, recorder) as emit:
+            result = build(session.project, components, emit, pack=pack)
+    except MacbuildError as error:
+        if json:
+            session.print_json(show.failure_data(error))
+        raise
     if json:
-        session.print_json(show.result_data(result))
+        session.print_json(show.result_data(result, session.project.dist))
     else:
         show.result_table(session, result, paths=bool(components))
     _summarize(result)

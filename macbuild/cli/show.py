@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from macbuild.cli.session import Session
@@ -16,6 +17,7 @@ from macbuild.errors import LockError, MacbuildError, UnreachableError, UsageErr
 from macbuild.plan.model import BuildSpec, FixSpec, Plan, Step
 
 __all__ = [
+    "failure_data",
     "graph",
     "markdown",
     "plan_data",
@@ -35,6 +37,8 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         {
             "id": step.id,
             "kind": step.kind,
+            "component": step.component,
+            "arch": step.arch,
             "key": step.key,
             "needs": list(step.needs),
             "ingredients": dict(step.ingredients),
@@ -139,11 +143,37 @@ def graph(plan: Plan, form: str, *, components: bool = False) -> str:
     raise UsageError(f"unknown graph format {form!r}", hint=nearest(form, ["dot", "mermaid"]))
 
 
-def result_data(result: BuildResult) -> dict[str, Any]:
-    """Return the outcome of a build as plain data."""
+def failure_data(error: MacbuildError) -> dict[str, Any]:
+    """Return a build that ended before its first step, in the form of `result_data`."""
+    failed = [_failure(None, error)]
+    return {
+        "version": VERSION,
+        "artifacts": [],
+        "failed": failed,
+        "left_out": [],
+        "remarks": [],
+        "stages": {},
+        "idle": False,
+    }
+
+
+def _failure(step: Step | None, error: MacbuildError, component: str | None = None) -> dict[str, Any]:
+    """Return an error with what failed: a step, or else a component that could not be planned."""
+    place = {"step": None, "component": component, "arch": None}
+    if step is not None:
+        place = {"step": step.id, "component": step.component, "arch": step.arch}
+    return {**place, "error": str(error), "hint": error.hint}
+
+
+def result_data(result: BuildResult, dist: Path) -> dict[str, Any]:
+    """Return the outcome of a build, whose artifacts are in a folder, as plain data."""
     artifacts = [
         {
             "file": row.summary.file,
+            "path": str(dist.absolute() / row.summary.file),
+            "component": row.plan.component,
+            "version": row.plan.version,
+            "arch": row.plan.target.arch,
             "size": row.summary.size,
             "sha256": row.summary.sha256,
             "minimum_macos": row.summary.minimum_macos,
@@ -153,7 +183,8 @@ def result_data(result: BuildResult) -> dict[str, Any]:
         }
         for row in result.published
     ]
-    failed = [{"step": step, "error": str(error), "hint": error.hint} for step, error in result.failed.items()]
+    steps = result.plan.steps
+    failed = [_failure(steps.get(name), error, name) for name, error in result.failed.items()]
     stages = {step: str(path) for step, path in result.stages.items()}
     left_out = [{"component": name, "reason": str(error)} for name, error in result.unreachable.items()]
     return {

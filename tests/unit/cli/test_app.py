@@ -72,6 +72,32 @@ def test_a_failed_run_still_writes_json_and_the_error_to_stderr(
     assert "hint: " in err
 
 
+def test_json_names_path_component_and_architecture(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["all", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["artifacts"]
+    assert Path(row["path"]) == (sample.dist / row["file"]).absolute()
+    assert Path(row["path"]).is_file()
+    assert (row["component"], row["version"], row["arch"]) == ("alpha", "1.0", "arm64")
+    break_alpha(sample)
+    assert run(["all", "--json"]) == errors.FixError.exit_code
+    (failure,) = json.loads(capsys.readouterr().out)["failed"]
+    assert (failure["component"], failure["arch"]) == ("alpha", "arm64")
+    assert run(["plan", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert {(step["component"], step["arch"]) for step in steps} == {("alpha", "arm64")}
+
+
+def test_json_tells_why_nothing_could_be_planned(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    del sample
+    assert run(["build", "alfa", "--json"]) == errors.PlanError.exit_code
+    data = json.loads(capsys.readouterr().out)
+    assert (data["version"], data["artifacts"], data["idle"]) == (1, [], False)
+    (failure,) = data["failed"]
+    assert failure["step"] is None
+    assert failure["error"] == "there is no recipe 'alfa'"
+    assert failure["hint"] == "did you mean 'alpha'?"
+
+
 def test_the_table_is_on_stdout_and_progress_on_stderr(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     del sample
     assert run(["all"]) == 0
