@@ -74,9 +74,8 @@ class Session:
 
         colored = use_color(self.settings.color, stream, dict(os.environ))
         width = None if stream.isatty() else 160
-        return Console(
-            file=stream, force_terminal=colored, no_color=not colored, highlight=False, width=width, soft_wrap=False
-        )
+        terminal = True if colored else None
+        return Console(file=stream, force_terminal=terminal, no_color=not colored, highlight=False, width=width)
 
 
 class CommandEndedError(Exception):

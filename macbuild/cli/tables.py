@@ -7,14 +7,14 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TextIO
+from typing import IO
 
 __all__ = ["aligned", "fold_for", "folded", "grouped", "terminal_width"]
 
 _GAP = "  "
 _NARROWEST = 20  # columns; a narrower terminal folds by itself
-# A command in a message, up to a punctuation mark.
-_COMMAND = re.compile(r"(?<![\w./-])macbuild(?: [^\s;,()]+)+")
+# What stays in one line: a command in a message, up to a punctuation mark, and a number with its unit.
+_WHOLE = re.compile(r"(?<![\w./-])macbuild(?: [^\s;,()]+)+|\b[\d.]+ (?:[kMGT]?B|m?s|min|h)\b")
 _GLUE = "\0"  # stands for a space where a line must not end
 
 
@@ -75,7 +75,7 @@ def folded(text: str, width: int, indent: int = 0) -> str:
     first, newline, rest = text.partition("\n")
     if len(first) <= width:
         return text
-    glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), first)
+    glued = _WHOLE.sub(lambda found: found[0].replace(" ", _GLUE), first)
     margin = " " * indent
     lines = textwrap.wrap(
         glued, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False, expand_tabs=False
@@ -83,7 +83,7 @@ def folded(text: str, width: int, indent: int = 0) -> str:
     return "\n".join(lines).replace(_GLUE, " ") + newline + rest
 
 
-def fold_for(stream: TextIO, text: str, indent: int = 0) -> str:
+def fold_for(stream: IO[str], text: str, indent: int = 0) -> str:
     """Return a message for a stream: folded for a terminal, and as it is for a file or a pipe."""
     if not stream.isatty():
         return text
