@@ -51,7 +51,10 @@ def _prune(
         float, typer.Option("--days", metavar="DAYS", min=0, help="Remove what was not used for this many days.")
     ] = 30,
 ) -> None:
-    """Remove results that were not used lately, and leftovers of killed runs."""
+    """Remove results that were not used lately.
+
+    The leftovers of killed runs are removed, too.
+    """
     store = session.project.store
     store.prepare()
     with store.in_use(alone=True):

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from macbuild.cli.options import command
+from macbuild.cli.options import Command, command
 from macbuild.cli.session import Session
 from macbuild.errors import UsageError
 
@@ -55,9 +54,9 @@ def show(session: Session, files: _Files, *, json: _Json = False) -> None:
 
 @command(app, "verify")
 def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
-    """Verify the signature of every slice: each page, sealed part and length.
+    """Verify the signature of every slice.
 
-    Stops with exit code 13 at the first mismatch.
+    Each page, sealed part and length is checked. Stops with exit code 13 at the first mismatch.
     """
     from macbuild.macho.verify import verify_file
 
@@ -104,7 +103,7 @@ _Minimum = Annotated[str | None, typer.Option("--minimum-macos", metavar="X.Y", 
 _Strip = Annotated[bool, typer.Option("--strip-signature", help="Remove the code signature.")]
 
 
-class _PairCommand(TyperCommand):
+class _PairCommand(Command):
     """Parse `--change` and `--replace-rpath`, which take two words each and which Typer cannot repeat."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -141,9 +140,10 @@ def edit(
     arch: _Arch = None,
     output: _Output = None,
 ) -> None:
-    """Edit install names, rpaths, minimum macOS or signature in one pass.
+    """Edit install names, rpaths, minimum macOS or signature.
 
-    A valid signature stays valid. The file is replaced by a new one, never written in place.
+    All edits are done in one pass. A valid signature stays valid. The file is replaced by a new one, never written in
+    place.
     """
     from macbuild.macho.edit import Edits, edit_file
     from macbuild.target import pack_version
@@ -218,7 +218,10 @@ def merge(
     *,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The universal file to write.")],
 ) -> None:
-    """Merge files into a universal one; signatures of the slices stay valid."""
+    """Merge files into a universal one.
+
+    The signatures of the slices stay valid.
+    """
     from macbuild.macho.fat import merge as merge_files
 
     merge_files(inputs, output)
@@ -242,9 +245,10 @@ def thin(
 
 @command(app, "path")
 def path(session: Session) -> None:
-    """Print a folder with stand-ins for codesign, install_name_tool, lipo and otool.
+    """Print a folder with stand-ins for Apple's tools.
 
-    With it on the PATH, programs that call Apple's tools run on Linux:
+    They are codesign, install_name_tool, lipo and otool. With the folder on the PATH, programs that call Apple's tools
+    run on Linux:
 
     PATH="$(macbuild macho path):$PATH" delocate-wheel x.whl
     """

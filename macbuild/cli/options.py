@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 
 from macbuild.cli.completion import values_of
 from macbuild.cli.session import run_command
 from macbuild.config import Setting, setting
 
-__all__ = ["ALWAYS", "COMMANDS", "command"]
+__all__ = ["ALWAYS", "COMMANDS", "Command", "command"]
 
 COMMANDS: dict[tuple[int, str], Callable[..., None]] = {}
 """What runs a command, by the identity of its Typer application and its name; the signature declares the parameters."""
@@ -63,6 +64,15 @@ _COMMON: tuple[tuple[str, Any, Any], ...] = (
 )
 
 
+class Command(TyperCommand):
+    """A command whose usage names arguments as their metavars do; Typer puts those in brackets and dots once more."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after the name of the command."""
+        arguments = [entry for entry in self.get_params(ctx) if entry.param_type_name == "argument"]
+        return ["[OPTIONS]", *(entry.metavar or entry.name.upper() for entry in arguments)]
+
+
 def command(
     app: typer.Typer,
     name: str,
@@ -100,7 +110,7 @@ def command(
         run.__doc__ = function.__doc__
         vars(run)["__signature__"] = inspect.Signature(parameters)
         run.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-        app.command(name, help=inspect.getdoc(function), **extra)(run)
+        app.command(name, help=inspect.getdoc(function), **{"cls": Command, **extra})(run)
         COMMANDS[id(app), name] = run
         return function
 

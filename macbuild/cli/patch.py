@@ -73,7 +73,10 @@ def apply(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform =
 
 @command(app, "revert")
 def revert(session: Session, tree: _Tree, *, json: _Json = False) -> None:
-    """Restore every edited file of TREE; refused if one was changed since."""
+    """Restore every edited file of TREE.
+
+    This is refused if one of them was changed since.
+    """
     from macbuild.source.patch import revert_edits
 
     record = revert_edits(tree)
@@ -96,9 +99,9 @@ def explain(
     platform: _Platform = "macos",
     json: _Json = False,
 ) -> None:
-    """Show what each edit does and why, for which platform, and when it was checked.
+    """Show what each edit does and why.
 
-    With TREE, show also the state of the edit there.
+    The platform and the last check of each are shown, too. With TREE, show also the state of the edit there.
     """
     from macbuild.source.patch import check_edits
     from macbuild.source.patch.model import wanted_on

@@ -93,7 +93,10 @@ def _show(
 
 
 def _lint(session: Session) -> None:
-    """Check every recipe of the project, and that its lock has their sources."""
+    """Check every recipe of the project.
+
+    The lock must have the sources of all of them.
+    """
     from macbuild.recipe.check import problems
     from macbuild.recipe.cycles import cycles
     from macbuild.recipe.lint import repetitions
@@ -128,7 +131,10 @@ def _lint(session: Session) -> None:
 
 
 def _new(session: Session, name: Annotated[str, typer.Argument(metavar="NAME", help="The new component.")]) -> None:
-    """Write a component that builds: a small library with a recipe, a test and a licence, to be replaced by yours."""
+    """Write a component that builds, to be replaced by yours.
+
+    It is a small library with a recipe, a test and a licence.
+    """
     from macbuild.commands.skeleton import make_recipe
     from macbuild.config import bundled
     from macbuild.recipe.load import recipe_paths

@@ -424,6 +424,32 @@ def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any
             yield " ".join(path), entry
 
 
+@pytest.mark.parametrize("group", ["", "cache", "macho", "patch", "recipes", "stubs"])
+def test_help_lists_each_command_with_a_whole_sentence(
+    group: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*filter(None, [group]), "--help"]) == 0
+    lines = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert len(lines) >= 3
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        ("build", "build [OPTIONS] NAME[@VERSION]..."),
+        ("plan", "plan [OPTIONS] [NAME[@VERSION]]..."),
+        ("test", "test [OPTIONS] NAME [-- PYTEST...]"),
+        ("audit", "audit [OPTIONS] PATH"),
+        ("macho edit", "macho edit [OPTIONS] FILE"),
+    ],
+)
+def test_usage_is_written_as_in_the_reference(words: str, usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words.split(), "--help"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Usage: macbuild {usage}"
+
+
 def test_help_names_the_value_of_each_option() -> None:
     found = list(options(typer.main.get_command(application())))
     assert [(name, entry.opts) for name, entry in found if entry.metavar is None] == []
