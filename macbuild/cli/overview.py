@@ -110,4 +110,4 @@ class Overview:
 
 
 def _weight(step: str) -> float:
-    return _WEIGHTS.get(step.rpartition("/")[2].partition("-")[0], 1.0)
+    return _WEIGHTS.get(step.rpartition("/")[2].partition(" ")[0], 1.0)

@@ -44,16 +44,27 @@ def wait_for(text: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_an_overview_counts_steps_and_estimates_the_rest() -> None:
     now = 100.0
     overview = Overview(lambda: now)
-    overview(StepsPlanned(("a-1/build", "b-1/build", "c-1/build", "d-1/build")))
-    assert overview.line() == "step 0 of 4"
+    overview(
+        StepsPlanned(
+            (
+                "a-1/build",
+                "b-1/build",
+                "c-1/build",
+                "d-1/pack wheel",
+                "d-1/pack x",
+                *(f"d-1/pack {i}" for i in range(4)),
+            )
+        )
+    )
+    assert overview.line() == "step 0 of 9"
     overview(started("a-1/build"))
     now = 220.0
     overview(ended("a-1/build"))
     overview(started("b-1/build"))
-    assert overview.line() == "step 2 of 4, about 6 min left"
+    assert overview.line() == "step 2 of 9, about 6 min left"
     overview(Progress("b-1/build", "compiling", 5, 10, counts=True))
     assert overview.share == pytest.approx(0.375)
-    assert overview.line() == "step 2 of 4, about 3 min left"
+    assert overview.line() == "step 2 of 9, about 3 min left"
 
 
 def test_a_new_plan_keeps_what_is_done() -> None:
