@@ -17,6 +17,7 @@ __all__ = [
     "Status",
     "StepFinished",
     "StepStarted",
+    "StepsPlanned",
     "counted",
     "discard",
     "silent",
@@ -26,6 +27,13 @@ __all__ = [
 BEAT = 0.1  # seconds between two calls of a callback that shows progress or asks whether to go on
 
 Status: TypeAlias = Literal["built", "cached", "failed", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepsPlanned:
+    """These steps are going to run. Comes again with the rest if a source is not available and the plan changes."""
+
+    steps: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ class Note:
     step: str = ""
 
 
-Event: TypeAlias = StepStarted | Progress | StepFinished | Note
+Event: TypeAlias = StepsPlanned | StepStarted | Progress | StepFinished | Note
 Emit: TypeAlias = Callable[[Event], None]
 # Takes the bytes or things done, and the total or None. What it raises ends the work: this is how a run is cancelled.
 Meter: TypeAlias = Callable[[int, "int | None"], None]

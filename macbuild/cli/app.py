@@ -92,10 +92,11 @@ def _exit_code(
 
 
 def _show_usage_error(error: Exception) -> None:
-    message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
+    message = str(getattr(error, "format_message", error.__str__)())
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(message + "\n")
     else:
+        message = message.rstrip(".")
         show_error(UsageError(message[:1].lower() + message[1:], hint="see: macbuild --help"))
 
 

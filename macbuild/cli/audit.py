@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from macbuild.events import counted
 __all__ = ["register"]
 
 _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+_MARGIN = 10  # spaces before what follows the first line of a finding or a hint
 _NOUNS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
 
 
@@ -90,18 +92,26 @@ def _print_all(session: Session, reports: AuditReports) -> None:
 def _print(session: Session, report: AuditReport) -> None:
     from rich.text import Text
 
+    from macbuild.cli.tables import fold_for
+
+    def show(line: str, style: str = "") -> None:
+        """Print a line that is folded for a terminal, its first word in a style."""
+        text = Text(fold_for(sys.stdout, line, _MARGIN))
+        text.stylize(style, 0, len(line.partition(" ")[0]))
+        session.out.print(text, soft_wrap=True)
+
     for finding in report.findings:
         if finding.severity is Severity.INFO and session.verbosity < 1:
             continue
-        line = Text(f"{finding.severity.value}", style=_COLORS[finding.severity])
         place = f"{finding.file} ({finding.slice})" if finding.slice else finding.file
-        line.append(f" {finding.rule}: {place}: {finding.message}", style="default")
-        session.out.print(line, soft_wrap=True)
-        session.out.print(f"    hint: {finding.hint}", soft_wrap=True, markup=False)
+        line = f"{finding.severity.value} {finding.rule}: {place}: {finding.message}"
+        show(line, _COLORS[finding.severity])
+        show(f"    hint: {finding.hint}")
     for entry in report.exempted:
         found = entry.finding
-        session.out.print(f"exempt {found.rule}: {found.file}: {entry.reason}", soft_wrap=True, markup=False)
+        show(f"exempt {found.rule}: {found.file}: {entry.reason}")
     counts = ", ".join(counted(report.count(severity), noun) for severity, noun in _NOUNS.items())
     macos = report.minimum_macos or "unknown"
     files = counted(report.files, "Mach-O file")
-    session.out.print(f"{files} ({', '.join(report.archs)}), minimum macOS {macos}: {counts}")
+    archs = f" ({', '.join(report.archs)})" if report.archs else ""
+    show(f"{files}{archs}, minimum macOS {macos}: {counts}")

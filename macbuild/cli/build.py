@@ -43,7 +43,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _all(session: Session, *, dry_run: DryRun = False, json: Json = False, report: Report = None) -> None:
-    """Build all components of the project, or of macbuild if it has none, and put their artifacts into dist/."""
+    """Build all components and put their artifacts into dist/.
+
+    These are the components of the project, or of macbuild if it has none.
+    """
     _run_build(session, [], dry_run=dry_run, json=json, report=report)
 
 
@@ -75,7 +78,10 @@ def _graph(
     form: Annotated[str, typer.Option("--format", metavar="{dot,mermaid}", help="Language of the graph.")] = "dot",
     by_component: Annotated[bool, typer.Option("--components", help="Show components instead of their steps.")] = False,
 ) -> None:
-    """Write the graph of the steps, for Graphviz or Mermaid; what is in the store is filled."""
+    """Write the graph of the steps, for Graphviz or Mermaid.
+
+    What is in the store is filled.
+    """
     plan = _planned(session, components or [])
     typer.echo(show.graph(plan, form, components=by_component), nl=False)
 
@@ -102,10 +108,15 @@ def _run_build(
     from macbuild.cli.progress import Recorder, subscribe
 
     recorder = Recorder()
-    with subscribe(session, recorder) as emit:
-        result = build(session.project, components, emit, pack=pack)
+    try:
+        with subscribe(session, recorder) as emit:
+            result = build(session.project, components, emit, pack=pack)
+    except MacbuildError as error:
+        if json:
+            session.print_json(show.failure_data(error))
+        raise
     if json:
-        session.print_json(show.result_data(result))
+        session.print_json(show.result_data(result, session.project.dist))
     else:
         show.result_table(session, result, paths=bool(components))
     _summarize(result)

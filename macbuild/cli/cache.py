@@ -9,6 +9,9 @@ import typer
 
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
+from macbuild.cli.tables import aligned, grouped, terminal_width
+from macbuild.cli.units import size
+from macbuild.events import counted
 
 __all__ = ["app"]
 
@@ -24,16 +27,21 @@ def _list(session: Session, *, json: Annotated[bool, typer.Option("--json", help
     """List results, least recently used first."""
     entries = session.project.store.entries()
     if json:
-        rows = [
+        facts = [
             {"key": entry.key, "step": entry.step, "size": entry.size, "used": entry.used, "path": str(entry.path)}
             for entry in entries
         ]
-        session.print_json({"version": 1, "results": rows})
+        session.print_json({"version": 1, "results": facts})
         return
-    for entry in entries:
-        used = dt.datetime.fromtimestamp(entry.used, tz=dt.timezone.utc)
-        typer.echo(f"{entry.key[:12]}  {used:%Y-%m-%d %H:%M}  {entry.size / 1e6:10.1f} MB  {entry.step}")
-    session.say(f"{len(entries)} results, {sum(entry.size for entry in entries) / 1e6:.1f} MB")
+    used = [f"{dt.datetime.fromtimestamp(entry.used, tz=dt.timezone.utc):%Y-%m-%d %H:%M}" for entry in entries]
+    rows = [(entry.key[:12], time, size(entry.size)) for entry, time in zip(entries, used, strict=True)]
+    steps = [entry.step for entry in entries]
+    lines = aligned([(*row, step) for row, step in zip(rows, steps, strict=True)], right=[2])
+    if max(map(len, lines), default=0) > terminal_width():
+        lines = grouped(steps, rows, right=[2])
+    for line in lines:
+        typer.echo(line)
+    session.say(f"{counted(len(entries), 'result')}, {size(sum(entry.size for entry in entries))}")
 
 
 def _prune(
@@ -43,12 +51,15 @@ def _prune(
         float, typer.Option("--days", metavar="DAYS", min=0, help="Remove what was not used for this many days.")
     ] = 30,
 ) -> None:
-    """Remove results that were not used lately, and leftovers of killed runs."""
+    """Remove results that were not used lately.
+
+    The leftovers of killed runs are removed, too.
+    """
     store = session.project.store
     store.prepare()
     with store.in_use(alone=True):
         gone = store.prune(days)
-    session.say(f"removed {len(gone)} results, {sum(entry.size for entry in gone) / 1e6:.1f} MB")
+    session.say(f"removed {counted(len(gone), 'result')}, {size(sum(entry.size for entry in gone))}")
 
 
 def _clean(session: Session) -> None:
@@ -58,8 +69,8 @@ def _clean(session: Session) -> None:
         session.say(f"{store.root} does not exist")
         return
     with store.in_use(alone=True):
-        size = store.clean()
-    session.say(f"removed {store.root}, {size / 1e6:.1f} MB")
+        removed = store.clean()
+    session.say(f"removed {store.root}, {size(removed)}")
 
 
 command(app, "dir")(_dir)

@@ -53,9 +53,9 @@ def _doctor(
     else:
         for check in checks:
             mark = "ok" if check.ok else "MISSING" if check.needed else "absent"
-            typer.echo(f"{mark:8} {check.name:9} {check.found}")
+            session.print_line(f"{mark:8} {check.name:9} {check.found}", 19)
             if not check.ok and check.hint:
-                typer.echo(f"{'':18} hint: {check.hint}")
+                session.print_line(f"{'':18} hint: {check.hint}", 25)
     bad = [check.name for check in checks if check.needed and not check.ok]
     if bad:
         raise ToolError(f"missing: {', '.join(bad)}", hint="see the lines above")
@@ -71,7 +71,7 @@ def _upstream(session: Session, version: str | None, *, json: bool) -> None:
         session.print_json({"version": 1, "components": [_facts(check) for check in checks]})
     else:
         for check in checks:
-            _print(check)
+            _print(session, check)
     error = error_of(checks)
     if error is not None:
         raise error
@@ -93,12 +93,12 @@ def _facts(check: ComponentCheck) -> dict[str, object]:
     return {**facts, "problem": str(check.problem) if check.problem else None, "edits": rows}
 
 
-def _print(check: ComponentCheck) -> None:
-    typer.echo(f"{check.component} {check.version}: {check.source}{'' if check.pinned else ', not pinned'}")
+def _print(session: Session, check: ComponentCheck) -> None:
+    session.print_line(f"{check.component} {check.version}: {check.source}{'' if check.pinned else ', not pinned'}")
     if check.problem:
-        typer.echo(f"  not checked: {check.problem}")
+        session.print_line(f"  not checked: {check.problem}", 4)
     for report in check.reports:
         state = _WORDS.get(report.state, report.state.upper())
-        typer.echo(f"  {state:19} {report.edit.name} ({report.edit.file}): {report.message}")
+        session.print_line(f"  {state:19} {report.edit.name} ({report.edit.file}): {report.message}", 22)
         for line in report.near:
             typer.echo(f"{'':22}similar: {line}")

@@ -24,9 +24,10 @@ def _init(
         Path | None, typer.Argument(metavar="[FOLDER]", help="The folder (default: the current one).")
     ] = None,
 ) -> None:
-    """Make a project: a folder for recipes of your own, which are added to those of macbuild, and for settings.
+    """Make a project: a folder for your own recipes and settings.
 
-    A recipe of yours replaces the one of macbuild that has its name. Nothing is overwritten.
+    The recipes are added to those of macbuild. A recipe of yours replaces the one of macbuild that has its name.
+    Nothing is overwritten.
     """
     from macbuild.commands.skeleton import make_project
 

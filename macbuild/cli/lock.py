@@ -95,7 +95,7 @@ def _check(session: Session, names: Sequence[str]) -> None:
         )
     lines = drift(project.locked_recipes(lock, names), lock, project.recipes.folder)
     for line in lines:
-        typer.echo(line)
+        session.print_line(line)
     if lines:
         differences = f"{counted(len(lines), 'difference')} from the recipes"
         raise LockError(differences, where=project.lock_path, hint=f"run: {project.lock_command(*names)}")

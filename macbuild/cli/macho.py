@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from macbuild.cli.options import PlainCommand, command
+from macbuild.cli.options import Command, command
 from macbuild.cli.session import Session
 from macbuild.errors import UsageError
 
@@ -22,6 +22,7 @@ __all__ = ["app"]
 # Everything of macbuild.macho is imported by the command that needs it: `macbuild --help` and the other commands of the
 # program import this module too.
 REPORT_VERSION = 1
+_DETAILS = 19  # column of the details of a slice
 _SEPARATOR = "\0"  # the one character that no word of a command line has
 
 app = typer.Typer(no_args_is_help=True, help="Show, edit, sign, verify, merge and thin Mach-O files.")
@@ -48,14 +49,14 @@ def show(session: Session, files: _Files, *, json: _Json = False) -> None:
         session.print_json({"version": REPORT_VERSION, "files": reports})
         return
     for report in reports:
-        _print_lines(_show_lines(report))
+        _print_lines(session, _show_lines(report))
 
 
 @command(app, "verify")
 def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
-    """Verify the signature of every slice: each page, sealed part and length.
+    """Verify the signature of every slice.
 
-    Stops with exit code 13 at the first mismatch.
+    Each page, sealed part and length is checked. Stops with exit code 13 at the first mismatch.
     """
     from macbuild.macho.verify import verify_file
 
@@ -68,7 +69,8 @@ def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
         return
     for report in reports:
         for entry in report["slices"]:
-            _print_lines([f"{report['path']} ({entry['arch']}): valid; {_signature_line(entry['signature'])}"])
+            line = f"{report['path']} ({entry['arch']}): valid; {_signature_line(entry['signature'])}"
+            session.print_line(_plain(line))
 
 
 _NewId = Annotated[str | None, typer.Option("--id", metavar="NAME", help="Set the install name.")]
@@ -104,7 +106,7 @@ _Minimum = Annotated[str | None, typer.Option("--minimum-macos", metavar="X.Y", 
 _Strip = Annotated[bool, typer.Option("--strip-signature", help="Remove the code signature.")]
 
 
-class _PairCommand(PlainCommand):
+class _PairCommand(Command):
     """Parse `--change` and `--replace-rpath`, which take two words each and which Typer cannot repeat."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -141,9 +143,10 @@ def edit(
     arch: _Arch = None,
     output: _Output = None,
 ) -> None:
-    """Edit install names, rpaths, minimum macOS or signature in one pass.
+    """Edit install names, rpaths, minimum macOS or signature.
 
-    A valid signature stays valid. The file is replaced by a new one, never written in place.
+    All edits are done in one pass. A valid signature stays valid. The file is replaced by a new one, never written in
+    place.
     """
     from macbuild.macho.edit import Edits, edit_file
     from macbuild.target import pack_version
@@ -218,7 +221,10 @@ def merge(
     *,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The universal file to write.")],
 ) -> None:
-    """Merge files into a universal one; signatures of the slices stay valid."""
+    """Merge files into a universal one.
+
+    The signatures of the slices stay valid.
+    """
     from macbuild.macho.fat import merge as merge_files
 
     merge_files(inputs, output)
@@ -242,9 +248,10 @@ def thin(
 
 @command(app, "path")
 def path(session: Session) -> None:
-    """Print a folder with stand-ins for codesign, install_name_tool, lipo and otool.
+    """Print a folder with stand-ins for Apple's tools.
 
-    With it on the PATH, programs that call Apple's tools run on Linux:
+    They are codesign, install_name_tool, lipo and otool. With the folder on the PATH, programs that call Apple's tools
+    run on Linux:
 
     PATH="$(macbuild macho path):$PATH" delocate-wheel x.whl
     """
@@ -342,9 +349,9 @@ def _signature_line(signature: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
-def _print_lines(lines: Iterator[str] | Sequence[str]) -> None:
+def _print_lines(session: Session, lines: Iterator[str]) -> None:
     for line in lines:
-        typer.echo(_plain(line))
+        session.print_line(_plain(line), _DETAILS)
 
 
 def _plain(text: str) -> str:

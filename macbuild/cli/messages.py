@@ -13,6 +13,8 @@ from macbuild.errors import MacbuildError
 
 __all__ = ["log_line", "output_failed", "say", "show_error", "use_color"]
 
+_MARGIN = 2  # spaces before what follows the first line of a note
+
 
 def output_failed(error: OSError) -> int:
     """Return the exit code after standard output could not be written, with a message unless its reader is gone."""
@@ -36,9 +38,9 @@ def show_error(error: MacbuildError, *, color: str = "auto", log_format: str = "
     red, dim, off = (
         ("\33[1;31m", "\33[2m", "\33[0m") if use_color(color, sys.stderr, dict(os.environ)) else ("", "", "")
     )
-    _write(f"{red}error:{off} {error}\n")
+    _write_labelled("error:", str(error), red, off)
     if error.hint:
-        _write(f"{dim}hint:{off} {error.hint}\n")
+        _write_labelled("hint:", error.hint, dim, off)
 
 
 def say(text: str, log_format: str = "text") -> None:
@@ -46,7 +48,17 @@ def say(text: str, log_format: str = "text") -> None:
     if log_format == "json":
         log_line("Note", level="info", message=text, step="")
     else:
-        _write(text + "\n")
+        from macbuild.cli.tables import fold_for
+
+        _write(fold_for(sys.stderr, text, _MARGIN) + "\n")
+
+
+def _write_labelled(label: str, text: str, on: str, off: str) -> None:
+    """Write a label in a colour and a text that is folded below itself."""
+    from macbuild.cli.tables import fold_for
+
+    line = fold_for(sys.stderr, f"{label} {text}", len(label) + 1)
+    _write(f"{on}{label}{off}{line.removeprefix(label)}\n")
 
 
 def _write(text: str) -> None:

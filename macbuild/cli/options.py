@@ -16,7 +16,7 @@ from macbuild.config import Setting, setting
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
-__all__ = ["ALWAYS", "COMMANDS", "PlainCommand", "command"]
+__all__ = ["ALWAYS", "COMMANDS", "Command", "command"]
 
 COMMANDS: dict[tuple[int, str], Callable[..., None]] = {}
 """What runs a command, by the identity of its Typer application and its name; the signature declares the parameters."""
@@ -67,7 +67,7 @@ _COMMON: tuple[tuple[str, Any, Any], ...] = (
 )
 
 
-class PlainCommand(TyperCommand):
+class Command(TyperCommand):
     """Names arguments in help as the reference does: Typer adds their types and braces."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
@@ -131,7 +131,7 @@ def command(
         run.__doc__ = function.__doc__
         vars(run)["__signature__"] = inspect.Signature(parameters)
         run.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-        app.command(name, help=inspect.getdoc(function), **{"cls": PlainCommand, **extra})(run)
+        app.command(name, help=inspect.getdoc(function), **{"cls": Command, **extra})(run)
         COMMANDS[id(app), name] = run
         return function
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 REPORT_VERSION = 1
+_CODE = "  text: "  # begins the lines that show code, which keep their form
 
 app = typer.Typer(no_args_is_help=True, help="Check, apply, revert, explain and write edits of foreign sources.")
 
@@ -44,7 +45,7 @@ def check(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform =
         session.print_json({"version": REPORT_VERSION, "edits": [_report_facts(report) for report in reports]})
     else:
         for report in reports:
-            _print_report(report, "applies")
+            _print_report(session, report, "applies")
     if any(report.is_bad for report in reports):
         raise failure(reports, tree)
 
@@ -65,14 +66,17 @@ def apply(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform =
         session.print_json({"version": REPORT_VERSION, "edits": rows, "files": _file_facts(record)})
         return
     for report in reports:
-        _print_report(report, "applied")
+        _print_report(session, report, "applied")
     done = sum(report.state == "applied" for report in reports)
     session.say(f"{tree}: {done} edits applied" if done else f"{tree}: nothing to do")
 
 
 @command(app, "revert")
 def revert(session: Session, tree: _Tree, *, json: _Json = False) -> None:
-    """Restore every edited file of TREE; refused if one was changed since."""
+    """Restore every edited file of TREE.
+
+    This is refused if one of them was changed since.
+    """
     from macbuild.source.patch import revert_edits
 
     record = revert_edits(tree)
@@ -95,9 +99,9 @@ def explain(
     platform: _Platform = "macos",
     json: _Json = False,
 ) -> None:
-    """Show what each edit does and why, for which platform, and when it was checked.
+    """Show what each edit does and why.
 
-    With TREE, show also the state of the edit there.
+    The platform and the last check of each are shown, too. With TREE, show also the state of the edit there.
     """
     from macbuild.source.patch import check_edits
     from macbuild.source.patch.model import wanted_on
@@ -112,9 +116,12 @@ def explain(
         return
     for edit in every:
         for line in _edit_lines(edit):
-            typer.echo(line)
+            if line.startswith(_CODE):
+                typer.echo(line)
+            else:
+                session.print_line(line, 4)
         if edit.name in reports:
-            _print_report(reports[edit.name], "applies", margin="  state: ")
+            _print_report(session, reports[edit.name], "applies", margin="  state: ")
 
 
 @command(app, "new")
@@ -209,7 +216,7 @@ def _edit_lines(edit: Edit) -> list[str]:
     lines.append(f"  {edit.action} at {place}{times}")
     lines += [f"  after: {edit.after}"] if edit.after else []
     lines += [f"  until: {edit.until}"] if edit.until else []
-    lines += [f"  text:   {text}"] if text else []
+    lines += [f"{_CODE}  {text}"] if text else []
     lines += [f"  no longer needed if: {edit.gone}"] if edit.gone else []
     words: dict[Literal["read", "facts"], str] = {"read": "read", "facts": "known only from a description"}
     for entry in edit.checked:
@@ -218,10 +225,10 @@ def _edit_lines(edit: Edit) -> list[str]:
     return lines
 
 
-def _print_report(report: EditReport, applied: str, margin: str = "") -> None:
+def _print_report(session: Session, report: EditReport, applied: str, margin: str = "") -> None:
     state = applied if report.state == "applied" else report.state.replace("-", " ")
     place = "" if margin else f"{report.edit.name} ({report.edit.file}): "
-    typer.echo(f"{margin}{place}{state}: {report.message}")
+    session.print_line(f"{margin}{place}{state}: {report.message}", 4)
     for line in report.near:
         typer.echo(f"    similar: {line}")
 

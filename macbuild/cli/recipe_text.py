@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from macbuild.cli.units import size
 from macbuild.commands.recipes import Buildable, KnownSource
 from macbuild.errors import MacbuildError
 from macbuild.recipe.model import Build, Recipe
@@ -200,7 +201,7 @@ def _packages(recipe: Recipe) -> Iterator[str]:
 def _pin(source: KnownSource) -> Iterator[str]:
     if source.pin is not None:
         commit = f", commit {source.pin.commit}" if source.pin.commit else ""
-        yield f"{source.pin.file}, {source.pin.size} bytes{commit}"
+        yield f"{source.pin.file}, {size(source.pin.size)}{commit}"
         yield f"sha256 {source.pin.sha256}"
     if source.local:
         yield "used as it is now" if source.pin is None else "used as it is now, also if it differs from the pin"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Annotated
 
 import msgspec
@@ -11,7 +10,6 @@ import typer
 from macbuild.cli.completion import complete_component
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
-from macbuild.cli.tables import terminal_width
 from macbuild.errors import MacbuildError, RecipeError
 from macbuild.events import counted
 
@@ -22,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
 def _list(session: Session, *, json: Json = False) -> None:
-    """List all components with their releases, and say which of them cannot be built here."""
+    """List components, and say which cannot be built here."""
     from macbuild.cli.recipe_text import list_lines, list_row
     from macbuild.commands.recipes import buildable
 
@@ -33,10 +31,9 @@ def _list(session: Session, *, json: Json = False) -> None:
         return
     for pair in found.values():
         heading, *lines = list_lines(*pair)
-        typer.echo(heading)
+        session.print_line(heading)
         for line in lines:
-            for part in textwrap.wrap(line, terminal_width() - 2, break_long_words=False, break_on_hyphens=False):
-                typer.echo(f"  {part}")
+            session.print_line(f"  {line}")
 
 
 def _show(
@@ -45,7 +42,7 @@ def _show(
     *,
     json: Json = False,
 ) -> None:
-    """Show one recipe: releases, what can be built here, options, packages, and sources with their pins."""
+    """Show a recipe: releases, options, packages and sources."""
     from macbuild.cli.recipe_text import build_row, describe, source_row
     from macbuild.commands.recipes import buildable, known_sources
 
@@ -60,11 +57,15 @@ def _show(
         }
         session.print_json(data)
         return
-    typer.echo("\n".join(describe(recipe, builds, sources)))
+    for line in describe(recipe, builds, sources):
+        session.print_line(line, len(line) - len(line.lstrip()) + 2)
 
 
 def _lint(session: Session) -> None:
-    """Check every recipe of the project, and that its lock has their sources."""
+    """Check every recipe of the project.
+
+    The lock must have the sources of all of them.
+    """
     from macbuild.recipe.check import problems
     from macbuild.recipe.cycles import cycles
     from macbuild.recipe.lint import repetitions
@@ -92,14 +93,17 @@ def _lint(session: Session) -> None:
         lines += unlocked
         hint = f"run: {project.lock_command()}" if unlocked else None
     for line in lines:
-        typer.echo(line)
+        session.print_line(line)
     if lines:
         raise RecipeError(counted(len(lines), "problem"), where=folder, hint=hint)
     session.say(f"{counted(len(paths), 'recipe')} checked, no problems")
 
 
 def _new(session: Session, name: Annotated[str, typer.Argument(metavar="NAME", help="The new component.")]) -> None:
-    """Write a component that builds: a small library with a recipe, a test and a licence, to be replaced by yours."""
+    """Write a component that builds, to be replaced by yours.
+
+    It is a small library with a recipe, a test and a licence.
+    """
     from macbuild.commands.skeleton import make_recipe
     from macbuild.config import bundled
     from macbuild.recipe.load import recipe_paths

@@ -58,6 +58,12 @@ class Session:
         """Write data to standard output."""
         sys.stdout.write(json.dumps(data, indent=2, sort_keys=True) + "\n")
 
+    def print_line(self, text: str, indent: int = 2) -> None:
+        """Write a line for a person to standard output, folded for a terminal with a margin of `indent` spaces."""
+        from macbuild.cli.tables import fold_for
+
+        sys.stdout.write(fold_for(sys.stdout, text, indent) + "\n")
+
     def say(self, text: str) -> None:
         """Write a line for a person to standard error, unless quiet; to the JSON log as a note."""
         if self.verbosity >= 0 or self.settings.log_format == "json":
@@ -68,9 +74,8 @@ class Session:
 
         colored = use_color(self.settings.color, stream, dict(os.environ))
         width = None if stream.isatty() else 160
-        return Console(
-            file=stream, force_terminal=colored, no_color=not colored, highlight=False, width=width, soft_wrap=False
-        )
+        terminal = True if colored else None
+        return Console(file=stream, force_terminal=terminal, no_color=not colored, highlight=False, width=width)
 
 
 class CommandEndedError(Exception):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from macbuild.cli.session import Session
-from macbuild.cli.tables import aligned, grouped, terminal_width
+from macbuild.cli.tables import aligned, fold_for, grouped, terminal_width
+from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.commands.publish import PublishedArtifact
 from macbuild.errors import LockError, MacbuildError, UnreachableError, UsageError, nearest
 from macbuild.plan.model import BuildSpec, FixSpec, Plan, Step
 
 __all__ = [
+    "failure_data",
     "graph",
     "markdown",
     "plan_data",
@@ -34,6 +37,8 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         {
             "id": step.id,
             "kind": step.kind,
+            "component": step.component,
+            "arch": step.arch,
             "key": step.key,
             "needs": list(step.needs),
             "ingredients": dict(step.ingredients),
@@ -61,11 +66,14 @@ def plan_table(session: Session, plan: Plan) -> None:
     """Print a plan for a person: a line per step, grouped by component where the terminal is narrow."""
     needed = {step.id for step in plan.needed()}
     if plan.steps:
-        rows = [(step.id, step.key[:12], _state(step, needed), step.reason) for step in plan.steps.values()]
+        rows = [(step.id, step.key[:12], _state(step, needed), _why(step)) for step in plan.steps.values()]
         lines = aligned([("STEP", "KEY", "STATE", "WHY"), *rows])
         if max(map(len, lines)) > terminal_width():
             details = [(name.rpartition("/")[2], *others) for name, *others in rows]
             lines = grouped([name.rpartition("/")[0] for name, *_ in rows], details)
+            # What does not fit even so is the reason: it goes on below itself.
+            margin = 2 + len(aligned([(*row[:-1], "x") for row in details])[0]) - 1
+            lines = [fold_for(sys.stdout, line, margin) for line in lines]
         _print_lines(lines)
     say_what_is_missing(session, plan, {refusal.component: refusal.error for refusal in plan.refused})
     if not needed:
@@ -88,10 +96,15 @@ def _short_reason(error: MacbuildError) -> str:
     if isinstance(error, LockError):
         # Outside of a project, the command that pins names the one that makes a project.
         command = (error.hint or "").partition(";")[0].rpartition("macbuild ")[2]
-        return f"no source is pinned; run: macbuild {command}" if command else "no source is pinned"
+        return f"not pinned; run: macbuild {command}" if command else "no source is pinned"
     if isinstance(error, UnreachableError):
         return "no source can be reached; try again, or use --mirror"
     return error.message
+
+
+def _why(step: Step) -> str:
+    """Return why a step would run; nothing for one whose result is in the store, because its state says that."""
+    return "" if step.cached else step.reason
 
 
 def _state(step: Step, needed: set[str]) -> str:
@@ -130,11 +143,37 @@ def graph(plan: Plan, form: str, *, components: bool = False) -> str:
     raise UsageError(f"unknown graph format {form!r}", hint=nearest(form, ["dot", "mermaid"]))
 
 
-def result_data(result: BuildResult) -> dict[str, Any]:
-    """Return the outcome of a build as plain data."""
+def failure_data(error: MacbuildError) -> dict[str, Any]:
+    """Return a build that ended before its first step, in the form of `result_data`."""
+    failed = [_failure(None, error)]
+    return {
+        "version": VERSION,
+        "artifacts": [],
+        "failed": failed,
+        "left_out": [],
+        "remarks": [],
+        "stages": {},
+        "idle": False,
+    }
+
+
+def _failure(step: Step | None, error: MacbuildError, component: str | None = None) -> dict[str, Any]:
+    """Return an error with what failed: a step, or else a component that could not be planned."""
+    place = {"step": None, "component": component, "arch": None}
+    if step is not None:
+        place = {"step": step.id, "component": step.component, "arch": step.arch}
+    return {**place, "error": str(error), "hint": error.hint}
+
+
+def result_data(result: BuildResult, dist: Path) -> dict[str, Any]:
+    """Return the outcome of a build, whose artifacts are in a folder, as plain data."""
     artifacts = [
         {
             "file": row.summary.file,
+            "path": str(dist.absolute() / row.summary.file),
+            "component": row.plan.component,
+            "version": row.plan.version,
+            "arch": row.plan.target.arch,
             "size": row.summary.size,
             "sha256": row.summary.sha256,
             "minimum_macos": row.summary.minimum_macos,
@@ -144,7 +183,8 @@ def result_data(result: BuildResult) -> dict[str, Any]:
         }
         for row in result.published
     ]
-    failed = [{"step": step, "error": str(error), "hint": error.hint} for step, error in result.failed.items()]
+    steps = result.plan.steps
+    failed = [_failure(steps.get(name), error, name) for name, error in result.failed.items()]
     stages = {step: str(path) for step, path in result.stages.items()}
     left_out = [{"component": name, "reason": str(error)} for name, error in result.unreachable.items()]
     return {
@@ -212,19 +252,19 @@ def _cells(artifact: PublishedArtifact) -> tuple[str, ...]:
     """Return the cells of an artifact's row."""
     summary = artifact.summary
     kinds = ", ".join(sorted({source.split(":", 1)[0] for source in artifact.sources}))
-    time = f"{artifact.seconds:.1f} s"
+    time = duration(artifact.seconds)
     return (summary.file, _size(artifact), time, summary.minimum_macos, summary.sha256[:16], artifact.state, kinds)
 
 
 def _details(artifact: PublishedArtifact) -> tuple[str, ...]:
     """Return the details of an artifact for the line below its name, on a narrow terminal."""
     summary = artifact.summary
-    state = f"built in {artifact.seconds:.1f} s" if artifact.state == "built" else artifact.state
+    state = f"built in {duration(artifact.seconds)}" if artifact.state == "built" else artifact.state
     return (_size(artifact), f"macOS {summary.minimum_macos}", state, f"sha256 {summary.sha256[:16]}")
 
 
 def _size(artifact: PublishedArtifact) -> str:
-    return f"{artifact.summary.size / 1e6:.1f} MB"
+    return size(artifact.summary.size)
 
 
 def _print_lines(lines: Iterable[str]) -> None:

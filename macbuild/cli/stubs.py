@@ -33,7 +33,7 @@ def collect(
     ] = None,
     evidence: _Evidence = None,
 ) -> None:
-    """Read the imports of published wheels as evidence of what macOS has.
+    """Read from published wheels which symbols macOS has.
 
     Each symbol is recorded with the lowest macOS on which a wheel needs it.
     """
@@ -53,7 +53,10 @@ def show(
     *,
     evidence: _Evidence = None,
 ) -> None:
-    """Show the evidence for a symbol: library, architecture, lowest macOS, SDK and wheel."""
+    """Show the evidence for a symbol.
+
+    This is the library, architecture, lowest macOS, SDK and wheel.
+    """
     from macbuild.build.toolchain.evidence import ARCHS, load_evidence
 
     archs = [session.settings.arch] if session.settings.arch in ARCHS else ARCHS
@@ -65,7 +68,7 @@ def show(
                 found = True
                 weak = ", weak" if symbol in library.weak else ""
                 sdk = "" if claim.sdk == "0.0" else f"SDK {claim.sdk}, "
-                typer.echo(f"{name}  {arch}  macOS {claim.macos}{weak}  ({sdk}{claim.wheel})")
+                session.print_line(f"{name}  {arch}  macOS {claim.macos}{weak}  ({sdk}{claim.wheel})")
     if not found:
         raise UsageError(f"no evidence for {symbol}", hint="macbuild stubs collect WHEEL... adds what a wheel proves")
 
@@ -77,7 +80,10 @@ def write(
     *,
     evidence: _Evidence = None,
 ) -> None:
-    """Write a .tbd file per library with the symbols that the deployment target has."""
+    """Write a .tbd file per library, to link against.
+
+    It has the symbols that the deployment target has.
+    """
     from macbuild.build.toolchain.evidence import write_stubs
 
     deployment = session.settings.deployment_target

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
+from typing import IO
 
-__all__ = ["aligned", "grouped", "terminal_width"]
+__all__ = ["aligned", "fold_for", "folded", "grouped", "terminal_width"]
 
 _GAP = "  "
+_NARROWEST = 20  # columns; a narrower terminal folds by itself
+# What stays in one line: a command in a message, up to a punctuation mark, and a number with its unit.
+_WHOLE = re.compile(r"(?<![\w./-])macbuild(?: [^\s;,()]+)+|\b[\d.]+ (?:[kMGT]?B|m?s|min|h)\b")
+_GLUE = "\0"  # stands for a space where a line must not end
 
 
 def terminal_width() -> int:
@@ -47,3 +55,38 @@ def grouped(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Itera
         last = heading
         lines.append(f"  {line}")
     return lines
+
+
+def folded(text: str, width: int, indent: int = 0) -> str:
+    """Return a message in lines of a width that end between words.
+
+    A command is never broken, so that it can be copied: it goes to a line of its own, as a long path does. Only the
+    first line of the message is folded: others may be code.
+
+    Parameters
+    ----------
+    text
+        The message. Spaces in it are kept.
+    width
+        Characters in a line.
+    indent
+        Spaces before each line but the first.
+    """
+    first, newline, rest = text.partition("\n")
+    if len(first) <= width:
+        return text
+    glued = _WHOLE.sub(lambda found: found[0].replace(" ", _GLUE), first)
+    margin = " " * indent
+    lines = textwrap.wrap(
+        glued, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False, expand_tabs=False
+    )
+    return "\n".join(lines).replace(_GLUE, " ") + newline + rest
+
+
+def fold_for(stream: IO[str], text: str, indent: int = 0) -> str:
+    """Return a message for a stream: folded for a terminal, and as it is for a file or a pipe."""
+    if not stream.isatty():
+        return text
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    return folded(text, width, indent) if width >= _NARROWEST else text

@@ -26,7 +26,9 @@ def _verify(
     *,
     json: Annotated[bool, typer.Option("--json", help="Write the result as JSON.")] = False,
 ) -> None:
-    """Check artifacts that you received: checksums, signatures, contents, SBOMs and the manifest must agree.
+    """Check artifacts that you received.
+
+    Checksums, signatures, contents, SBOMs and the manifest must agree.
 
     Nothing in the folder is trusted, but who can change an artifact can change the manifest as well: compare
     SHA256SUMS with the one that was published.
@@ -42,7 +44,7 @@ def _verify(
         for artifact in artifacts:
             typer.echo(f"{'wrong' if artifact.problems else 'right'}  {artifact.file}")
             for problem in artifact.problems:
-                typer.echo(f"       {problem}")
+                session.print_line(f"       {problem}", 7)
         for name in strangers:
             session.say(f"{name}: the manifest does not list it")
     if bad:

@@ -204,6 +204,16 @@ class Step(msgspec.Struct, frozen=True):
     cached: bool
     reason: str
 
+    @property
+    def component(self) -> str:
+        """The component that it belongs to; no name of one has a hyphen."""
+        return self.id.partition("-")[0]
+
+    @property
+    def arch(self) -> str | None:
+        """The architecture of the Macs that it is for; None for sources and for what runs on this machine."""
+        return self.id.rpartition("/")[0].partition("-macos-")[2] or None
+
 
 class ArtifactPlan(msgspec.Struct, frozen=True):
     """An artifact and the step that makes it."""

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from macbuild.errors import MacbuildError, UnreachableError
-from macbuild.events import Note, Status, StepFinished, StepStarted
+from macbuild.events import Note, Status, StepFinished, StepsPlanned, StepStarted
 from macbuild.plan.model import FetchSpec, Plan, Step
 from macbuild.steps.context import Cancelled, Context
 from macbuild.steps.dispatch import run_step
@@ -90,6 +90,7 @@ class _Execution:
             return self.outcome
         from macbuild.steps.jobserver import Jobserver
 
+        self.context.emit(StepsPlanned(tuple(self.waiting)))
         jobs = self.context.jobs
         with self.context.store.in_use(), Jobserver(jobs) as self.jobserver, ThreadPoolExecutor(jobs, "step") as pool:
             self.context.compiler_environ = self.jobserver.environ

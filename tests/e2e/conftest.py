@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 
 from tests.conftest import cache_folder, quick_compilers, shared_store
+from tests.support.installed import install
 
 ROOT = Path(__file__).parents[2]
 PYTORCH = "tritonserver-backend-pytorch-0.1.0-macos"
@@ -87,6 +88,12 @@ class Macbuild:
         out, err = process.communicate()
         assert process.returncode == code, f"exit {process.returncode}, not {code}\n{out}\n{err}"
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of programs of a new environment with the installed wheel."""
+    return install(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="session")

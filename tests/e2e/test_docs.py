@@ -15,7 +15,7 @@ from macbuild.files import mirror as mirror_folder
 from macbuild.files import remove_tree
 from tests.conftest import cache_folder, quick_compilers, zig_cache
 from tests.e2e.conftest import ROOT, Macbuild
-from tests.support.installed import clean_environment, install
+from tests.support.installed import clean_environment
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -81,12 +81,6 @@ def checkout(page: Path) -> Path:
 
 RUN = [page for page in PAGES if blocks(page, "sh")]
 OF_PROJECTS = [page for page in RUN if "macbuild init\n" in "".join(blocks(page, "sh"))]
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of programs of a new environment with the installed wheel."""
-    return install(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.mark.parametrize("page", OF_PROJECTS, ids=name_of)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from macbuild.cli.report.markup import Cell, Column, Html, clip, count, duration, el, join, percent, share, size, table
+from macbuild.cli.report.markup import Cell, Column, Html, clip, count, el, join, percent, share, table
 from macbuild.cli.report.treemap import Part, by_folder, largest, treemap
+from macbuild.cli.units import duration, size
 from macbuild.commands.publish import PublishedArtifact
 from macbuild.macho.system import is_system
 from macbuild.package.manifest import ArtifactEntry, DependencyRecord, FileRecord
@@ -57,7 +58,9 @@ def _facts(made: PublishedArtifact) -> Html:
     links = sum(record.link is not None for record in entry.files)
     files = count(len(entry.files) - links, "file") + (f" and {count(links, 'link')}" if links else "")
     spent = f", {duration(made.seconds)} of work in this run" if made.seconds else ""
-    tools = ", ".join(f"{name} {version}" for name, version in entry.tools.items())
+    tools = ", ".join(
+        version if version.startswith(name) else f"{name} {version}" for name, version in entry.tools.items()
+    )
     facts = [
         ("Component", f"{entry.component} {entry.component_version}"),
         ("Architecture", entry.target.arch),
@@ -83,7 +86,8 @@ def _audit(entry: ArtifactEntry) -> str:
 
 
 def _files(entry: ArtifactEntry) -> Html:
-    return _bars(f"The largest of {count(len(entry.files), 'file')}", "File", largest(entry.files, _FILES), entry)
+    files = sum(record.link is None for record in entry.files)
+    return _bars(f"The largest of {count(files, 'file')}", "File", largest(entry.files, _FILES), entry)
 
 
 def _folders(entry: ArtifactEntry) -> Html:
@@ -109,8 +113,12 @@ def _needs(entry: ArtifactEntry) -> Html:
     components = [dependency for dependency in entry.dependencies if dependency.kind == "component"]
     frameworks = [dependency for dependency in system if ".framework/" in dependency.name]
     libraries = [dependency for dependency in system if ".framework/" not in dependency.name]
+    names = _names(entry)
+    needed = {name for binary in entry.binaries for name in binary.needs}
+    others = sorted(name for name in needed if not is_system(name) and _short(name) not in names)
     groups = [
         ("Other components", components),
+        ("Libraries from elsewhere", [DependencyRecord(name=name, kind="external") for name in others]),
         ("Frameworks of macOS", frameworks),
         ("Libraries of macOS", libraries),
     ]
@@ -123,15 +131,23 @@ def _needs(entry: ArtifactEntry) -> Html:
 
 
 def _users(entry: ArtifactEntry) -> Html:
-    """Return a table of what each library needs from inside the artifact and from macOS."""
+    """Return a table of what each library needs: from inside the artifact, of other packages, and of macOS."""
+    names = _names(entry)
     rows: list[list[str | Cell]] = []
     for binary in entry.binaries[:_MOST_LIBRARIES]:
         system = [name for name in binary.needs if is_system(name)]
-        inside = [name for name in binary.needs if not is_system(name)]
-        cells = [", ".join(_short(name) for name in names) or "nothing" for names in (inside, system)]
+        rest = [name for name in binary.needs if not is_system(name)]
+        inside = [name for name in rest if _short(name) in names]
+        others = [name for name in rest if _short(name) not in names]
+        cells = [", ".join(_short(name) for name in found) or "nothing" for found in (inside, others, system)]
         rows.append([Cell(clip(binary.path, _LONGEST_NAME), "path"), *cells])
-    columns = [Column("Library"), Column("Inside"), Column("macOS")]
+    columns = [Column("Library"), Column("Inside"), Column("Elsewhere"), Column("macOS")]
     return el("div", table("Dependencies of each library", columns, [("", rows)]), class_="stack")
+
+
+def _names(entry: ArtifactEntry) -> set[str]:
+    """Return the names of the files in an artifact, as `_short` has them."""
+    return {_short(record.path) for record in entry.files}
 
 
 def _short(name: str) -> str:

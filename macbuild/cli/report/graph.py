@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from macbuild.cli.report.markup import Html, box, count, duration, el, picture
+from macbuild.cli.report.markup import Html, box, count, el, picture
 from macbuild.cli.report.timeline import State
+from macbuild.cli.units import duration
 from macbuild.plan.model import Plan, Step
 
 __all__ = ["Place", "layout", "step_graph"]
 
-_WIDTH, _HEIGHT = 112, 46
-_COLUMN, _ROW = 148, 92
+_WIDTH, _HEIGHT = 144, 46
+_COLUMN, _ROW = 180, 92
+_LABEL = 14  # pixels from a box up to the top of its label
+_LETTER = 6.7  # width of a letter of a label
 _LEFT, _TOP = 4, 26
 
 
@@ -86,7 +89,17 @@ def _names(places: Mapping[str, Place]) -> list[Html]:
     first: dict[str, Place] = {}
     for name, place in places.items():
         first.setdefault(name.rpartition("/")[0], place)
-    return [el("text", track, x=place.x, y=place.y - _HEIGHT / 2 - 8, class_="track") for track, place in first.items()]
+    return [_name(track, place, places.values(), first.values()) for track, place in first.items()]
+
+
+def _name(track: str, place: Place, boxes: Iterable[Place], labelled: Iterable[Place]) -> Html:
+    """Return the label of a track, cut before the next box or label to its right; the tooltip has all of it."""
+    height = place.y - _HEIGHT / 2 - 8
+    ends = [box.x for box in boxes if box.x > place.x and abs(box.y - height) < _HEIGHT / 2 + _LABEL / 2]
+    ends += [other.x for other in labelled if other.x > place.x and abs(other.y - place.y) < _LABEL]
+    fits = int((min(ends) - place.x - 8) / _LETTER) if ends else len(track)
+    label = track if len(track) <= fits else f"{track[: fits - 1]}…"
+    return el("text", el("title", track), label, x=place.x, y=height, class_="track")
 
 
 def _node(step: Step, place: Place, state: State) -> Html:
@@ -96,7 +109,7 @@ def _node(step: Step, place: Place, state: State) -> Html:
         "g",
         el("title", f"{step.id}: {detail}; {step.reason}; key {step.key[:12]}"),
         el("rect", x=place.x, y=top, width=_WIDTH, height=_HEIGHT, rx=8),
-        el("text", step.kind, x=place.x + 12, y=top + 20, class_="kind"),
+        el("text", step.id.rpartition("/")[2], x=place.x + 12, y=top + 20, class_="kind"),
         el("text", detail, x=place.x + 12, y=top + 36, class_="detail"),
         class_=f"step {state.status}",
     )

@@ -11,8 +11,9 @@ import macbuild
 from macbuild.cli.report.contents import artifact
 from macbuild.cli.report.findings import SEVERITIES, findings
 from macbuild.cli.report.graph import step_graph
-from macbuild.cli.report.markup import Html, clip, count, duration, el, join, size
+from macbuild.cli.report.markup import Html, clip, count, el, join
 from macbuild.cli.report.timeline import State, states, timeline, total
+from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.errors import MacbuildError
 from macbuild.events import StepFinished
@@ -22,6 +23,7 @@ __all__ = ["render", "write_report"]
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _LONGEST = 6000
+_NAMED = 3  # components in the title
 
 
 def write_report(path: Path, result: BuildResult, steps: Sequence[StepFinished]) -> None:
@@ -85,18 +87,29 @@ def _head(title: str) -> Html:
 
 
 def _title(result: BuildResult) -> str:
-    names = [f"{artifact.component} {artifact.version}" for artifact in result.plan.artifacts]
-    names += [refusal.component for refusal in result.plan.refused]
-    archs = sorted({artifact.target.arch for artifact in result.plan.artifacts})
-    return (", ".join(names) or "nothing") + (f" for macOS {', '.join(archs)}" if archs else "")
+    plan = result.plan
+    names = [f"{artifact.component} {artifact.version}" for artifact in plan.artifacts]
+    names = names or [plan.steps[stage].component for stage in plan.stages]
+    names = list(dict.fromkeys([*names, *(refusal.component for refusal in plan.refused)]))
+    of_artifacts: set[str] = {artifact.target.arch for artifact in plan.artifacts}
+    archs = sorted(of_artifacts or {plan.steps[stage].arch or "" for stage in plan.stages})
+    others = len(names) - _NAMED
+    named = ", ".join(names[:_NAMED]) + f" and {count(others, 'other')}" if others > 1 else ", ".join(names)
+    return (named or "nothing") + (f" for macOS {', '.join(archs)}" if archs else "")
 
 
 def _header(title: str, result: BuildResult, ended: dict[str, State], steps: Sequence[StepFinished]) -> Html:
     found = [row for made in result.published for row in made.entry.audit.findings]
     said = ", ".join(count(sum(row.severity == name for row in found), _noun(name)) for name in SEVERITIES)
     status = [state.status for state in ended.values()]
-    words = (("built", "built"), ("cached", "in store"), ("failed", "failed"), ("skipped", "not run"))
-    detail = ", ".join(f"{status.count(name)} {word}" for name, word in words if name in status)
+    words = {
+        "built": "built",
+        "cached": "in store",
+        "failed": "failed",
+        "skipped": "not run",
+        "unneeded": "not needed",
+    }
+    detail = ", ".join(f"{status.count(name)} {word}" for name, word in words.items() if name in status)
     tiles = [
         (
             "Artifacts",
@@ -130,7 +143,8 @@ def _verdict(result: BuildResult) -> Html:
 
 
 def _sizes(result: BuildResult) -> str:
-    return f"{size(sum(made.entry.size for made in result.published))} in dist"
+    libraries = f", {count(len(result.stages), 'library')} in the store" if result.stages else ""
+    return f"{size(sum(made.entry.size for made in result.published))} in dist{libraries}"
 
 
 def _noun(severity: str) -> str:

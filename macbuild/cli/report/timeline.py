@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from macbuild.cli.report.markup import Cell, Column, Html, box, count, duration, el, join, percent, picture, table
+from macbuild.cli.report.markup import Cell, Column, Html, box, count, el, join, percent, picture, table
+from macbuild.cli.units import duration
 from macbuild.events import StepFinished
 from macbuild.plan.model import Plan
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from macbuild.cli.report.markup import Html, clip, count, el, percent, picture, share, size
+from macbuild.cli.report.markup import Html, clip, count, el, percent, picture, share
+from macbuild.cli.units import size
 from macbuild.package.manifest import FileRecord
 
 __all__ = ["Area", "Part", "by_folder", "largest", "parts", "squarify", "treemap"]
@@ -105,7 +106,8 @@ def squarify(found: Sequence[Part]) -> list[Area]:
         side = min(width, height)
         scale = _WIDTH * _HEIGHT / whole
         row = _row([part.size * scale for part in waiting], side)
-        depth = sum(part.size for part in waiting[:row]) * scale / side
+        # A side of nearly 0 is rounded so much that the depth would reach out of the picture.
+        depth = min(sum(part.size for part in waiting[:row]) * scale / side, max(width, height))
         along = 0.0
         for part in waiting[:row]:
             length = part.size * scale / depth

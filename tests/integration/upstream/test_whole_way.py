@@ -292,7 +292,7 @@ def test_options_change_the_build(macbuild: Macbuild) -> None:
 def test_unpinned_upstream_is_left_out_with_the_pinning_command(macbuild: Macbuild) -> None:
     answer = macbuild("plan", "--arch", "arm64", "--skip-unreachable")
     for name in ("tritonserver", "python_backend", "identity_backend"):
-        assert f"left out: {name}: no source is pinned; run: macbuild lock " in answer.stderr
+        assert f"left out: {name}: not pinned; run: macbuild lock " in answer.stderr
     refused = macbuild("build", "tritonserver", "--arch", "arm64", code=5)
     assert "macbuild lock" in refused.stderr
     assert "--source tritonserver=FOLDER" in refused.stderr

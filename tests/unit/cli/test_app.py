@@ -72,6 +72,32 @@ def test_a_failed_run_still_writes_json_and_the_error_to_stderr(
     assert "hint: " in err
 
 
+def test_json_names_path_component_and_architecture(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["all", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["artifacts"]
+    assert Path(row["path"]) == (sample.dist / row["file"]).absolute()
+    assert Path(row["path"]).is_file()
+    assert (row["component"], row["version"], row["arch"]) == ("alpha", "1.0", "arm64")
+    break_alpha(sample)
+    assert run(["all", "--json"]) == errors.FixError.exit_code
+    (failure,) = json.loads(capsys.readouterr().out)["failed"]
+    assert (failure["component"], failure["arch"]) == ("alpha", "arm64")
+    assert run(["plan", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert {(step["component"], step["arch"]) for step in steps} == {("alpha", "arm64")}
+
+
+def test_json_tells_why_nothing_could_be_planned(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    del sample
+    assert run(["build", "alfa", "--json"]) == errors.PlanError.exit_code
+    data = json.loads(capsys.readouterr().out)
+    assert (data["version"], data["artifacts"], data["idle"]) == (1, [], False)
+    (failure,) = data["failed"]
+    assert failure["step"] is None
+    assert failure["error"] == "there is no recipe 'alfa'"
+    assert failure["hint"] == "did you mean 'alpha'?"
+
+
 def test_the_table_is_on_stdout_and_progress_on_stderr(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     del sample
     assert run(["all"]) == 0
@@ -396,6 +422,32 @@ def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any
     for entry in command.params:
         if entry.param_type_name == "option" and not entry.is_flag and not entry.count:
             yield " ".join(path), entry
+
+
+@pytest.mark.parametrize("group", ["", "cache", "macho", "patch", "recipes", "stubs"])
+def test_help_lists_each_command_with_a_whole_sentence(
+    group: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*filter(None, [group]), "--help"]) == 0
+    lines = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert len(lines) >= 3
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        ("build", "build [OPTIONS] NAME[@VERSION]..."),
+        ("plan", "plan [OPTIONS] [NAME[@VERSION]]..."),
+        ("test", "test [OPTIONS] NAME [-- PYTEST...]"),
+        ("audit", "audit [OPTIONS] PATH..."),
+        ("macho edit", "macho edit [OPTIONS] FILE"),
+    ],
+)
+def test_usage_is_written_as_in_the_reference(words: str, usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words.split(), "--help"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Usage: macbuild {usage}"
 
 
 def test_help_names_the_value_of_each_option() -> None:

@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from macbuild.cli.report import write_report
 from macbuild.cli.report.findings import findings
-from macbuild.cli.report.graph import layout
-from macbuild.cli.report.markup import Html, duration, el, printable, size
+from macbuild.cli.report.graph import layout, step_graph
+from macbuild.cli.report.markup import Html, el, printable
 from macbuild.cli.report.page import render
 from macbuild.cli.report.timeline import lanes, states
 from macbuild.cli.report.treemap import Part, by_folder, parts, squarify
+from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.errors import FileError, MacbuildError, StoreError
-from macbuild.package.manifest import FileRecord
+from macbuild.package.manifest import Binary, FileRecord
 from macbuild.plan.model import Plan, Step
 from tests.support import reports
 
@@ -126,7 +128,7 @@ def test_text_with_lone_surrogates_is_written(tmp_path: Path) -> None:
 def test_page_of_12000_files_is_small_and_counts_them_all(tmp_path: Path) -> None:
     text = render(*reports.successful(tmp_path, 12_000))
     assert len(text.encode()) < 200_000
-    assert "13,510 files" in text
+    assert "13,509 files" in text
 
 
 def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
@@ -163,6 +165,60 @@ def test_the_home_folder_is_not_disclosed(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_folder_beside_the_home_folder_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "alice"))
     assert str(tmp_path / "alice2" / "store") in render(*reports.failed(tmp_path / "alice2"))
+
+
+def test_title_names_each_component_once_and_few_of_many(tmp_path: Path) -> None:
+    result, steps = reports.successful(tmp_path, 10)
+    twice = (reports.artifact(f"{ONE} tarball", "alpha"), reports.artifact(f"{ONE} wheel", "alpha"))
+
+    def title(plan: Plan) -> str:
+        return render(BuildResult(plan, result.published, {}, {}), steps).partition("<h1>")[2].partition("</h1>")[0]
+
+    assert title(structs.replace(result.plan, artifacts=twice)) == "alpha 2.13.0 for macOS arm64"
+    many = tuple(reports.artifact(f"{ONE}{index}", f"part{index}") for index in range(9))
+    assert title(structs.replace(result.plan, artifacts=many)).startswith(
+        "part0 2.13.0, part1 2.13.0, part2 2.13.0 and 6 "
+    )
+    stage = structs.replace(result.plan, artifacts=(), stages=(f"{ONE}/fix",))
+    assert title(stage) == "libtorch for macOS arm64"
+
+
+def test_libraries_of_others_are_not_shown_as_inside(tmp_path: Path) -> None:
+    binary = Binary(
+        path="backends/x/libtriton_x.so",
+        install_name="@rpath/libtriton_x.so",
+        archs=["arm64"],
+        needs=["@rpath/libc10.dylib", "@rpath/libtritonserver.dylib", "/usr/lib/libSystem.B.dylib"],
+    )
+    entry = structs.replace(reports.entry(ONE, reports.records(3)), binaries=[binary])
+    text = Page(render(BuildResult(reports.idle(tmp_path)[0].plan, (reports.made(tmp_path, ONE, entry),), {}, {}), []))
+    assert "InsideElsewheremacOS" in text.text
+    assert "libc10.dyliblibtritonserver.dyliblibSystem.B.dylib" in text.text
+    assert "Libraries from elsewhere (1)libtritonserver.dylib" in text.text
+
+
+def test_counts_leave_out_links_and_tools_are_named_once(tmp_path: Path) -> None:
+    files = reports.records(3)
+    entry = structs.replace(reports.entry(ONE, files), tools={"zig": "zig 0.17.0", "macbuild": "1.0"})
+    text = Page(
+        render(BuildResult(reports.idle(tmp_path)[0].plan, (reports.made(tmp_path, ONE, entry),), {}, {}), [])
+    ).text
+    assert f"The largest of {len(files) - 1} files" in text
+    assert "Built withzig 0.17.0, macbuild 1.0" in text
+
+
+def test_graph_names_consumers_and_keeps_labels_apart() -> None:
+    long = "onnxruntime_backend-0.1.0-macos-universal2"
+    steps = {f"{long}/build": reports.step(long, "build", [])}
+    steps["b-1-host/consumer"] = reports.step("b-1-host", "consumer", [f"{long}/build"])
+    picture = step_graph(Plan(steps, ()), states(Plan(steps, ()), []))
+    assert ">consumer<" in picture
+    labels = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="track"><title>.*?</title>([^<]+)<', picture)
+    (first, height, name), (second, other, short) = labels
+    assert (height, short) == (other, "b-1-host")
+    assert name.endswith("…")
+    assert float(first) + 6.7 * len(name) < float(second)
+    assert long in picture
 
 
 def test_verdict_says_what_was_built_and_left_out(tmp_path: Path) -> None:
@@ -234,6 +290,7 @@ def test_step_is_right_of_its_needs_and_overlaps_no_other(needs: list[set[int]])
 
 
 @given(st.lists(st.integers(1, 10**10), min_size=1, max_size=60))
+@example([1, 5_865_294_507, 5_865_294_507])
 def test_areas_are_proportional_and_fill_without_overlap(sizes: list[int]) -> None:
     found = [Part(str(index), value, 1) for index, value in enumerate(sorted(sizes, reverse=True))]
     areas = squarify(found)

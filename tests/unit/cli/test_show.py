@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import msgspec
@@ -71,7 +72,7 @@ def test_result_fits_80_columns(
     assert max(map(len, out + err)) <= 80
     file, details, libraries = out
     assert file == f"{LONG}.tar.gz"
-    assert details.split() == ["83.0", "MB", "macOS", "14.0", "built", "in", "1234.5", "s", "sha256", "ab" * 8]
+    assert details.split() == ["83.0", "MB", "macOS", "14.0", "built", "in", "20", "min", "34", "s", "sha256", "ab" * 8]
     assert libraries == "3 libraries for arm64: 3 up to date"
 
 
@@ -80,7 +81,7 @@ def test_result_is_one_row_per_artifact_at_200_columns(
 ) -> None:
     head, row, _ = shown(result(tmp_path), monkeypatch, capsys, columns=200)[0]
     assert head.split() == ["ARTIFACT", "SIZE", "TIME", "MINIMUM", "MACOS", "SHA256", "STATE", "SOURCE"]
-    assert row.startswith(f"{LONG}.tar.gz  83.0 MB  1234.5 s  14.0")
+    assert row.startswith(f"{LONG}.tar.gz  83.0 MB  20 min 34 s  14.0")
     assert row.index("14.0") == head.index("MINIMUM")
 
 
@@ -112,7 +113,7 @@ def test_omissions_are_short_lines_and_full_texts_with_v(
     built = result(tmp_path)
     assert shown(built, monkeypatch, capsys, columns=80)[1] == [
         "tritonserver is made without grpc",
-        "left out: grpc: no source is pinned; run: macbuild lock grpc",
+        "left out: grpc: not pinned; run: macbuild lock grpc",
         "left out: identity_backend: no source can be reached; try again, or use --mirror",
         "(-v says why in full)",
     ]
@@ -131,6 +132,33 @@ def test_plan_is_grouped_by_component_if_it_does_not_fit(
     assert first.split()[0] == head
     assert max(map(len, lines)) <= columns
     assert ("  fetch " if columns == 80 else f"{LONG}/fetch ") == second[: second.index(" ", 2) + 1]
+
+
+def test_long_reasons_of_a_plan_go_on_below_themselves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    steps = reports.chain(LONG)
+    reason = ", ".join(f"input {kind} changed" for kind in (*reports.KINDS, *reports.KINDS))
+    steps = {name: msgspec.structs.replace(step, reason=reason) for name, step in steps.items()}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    show.plan_table(Session(Settings()), Plan(steps, ()))
+    _, first, second, third, *_ = lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    column = first.index("input")
+    assert all(line[:column].isspace() and line[column:].startswith("input") for line in (second, third))
+
+
+def test_stored_steps_are_named_as_such_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    steps = {
+        name: msgspec.structs.replace(step, reason="in store")
+        for name, step in reports.chain("alpha", cached=True).items()
+    }
+    show.plan_table(Session(Settings()), Plan(steps, ()))
+    assert all(line.count("in store") == 1 for line in capsys.readouterr().out.splitlines()[1:])
 
 
 @pytest.mark.parametrize(("form", "arrow"), [("dot", "->"), ("mermaid", "-->")])
