@@ -52,4 +52,5 @@ RULES = {
     "quarantine": "no file is marked as downloaded",
     "apple-double": "no ._ file carries attributes beside another file",
     "static-archive": "static archives are counted, but not examined",
+    "unused-exemption": "every exemption of a recipe accepts a finding",
 }

@@ -11,7 +11,8 @@ import msgspec
 
 from macbuild.audit.catalogue import RULES
 from macbuild.audit.model import Exemption, Severity
-from macbuild.data import Data, convert, parse_toml, read_text, schema_of
+from macbuild.data import Data, convert, schema_of
+from macbuild.documents import parse_document, read_document
 from macbuild.errors import ConfigError, nearest
 
 __all__ = [
@@ -169,7 +170,7 @@ def _merged(name: str, beside: Path, depth: int) -> tuple[dict[str, Any], Path]:
         raise ConfigError(f"there is no policy {name!r}", where="audit policy", hint=hint)
     if depth > _MAX_EXTENDS:
         raise ConfigError("policies extend each other without end", where=path)
-    data = parse_toml(read_text(path, ConfigError), path, ConfigError)
+    data = parse_document(read_document(path, ConfigError), path, ConfigError)
     parent = data.get("extends")
     if parent is None:
         return data, path

@@ -224,15 +224,17 @@ def _judge(path: str, tree: AuditedTree, terms: _Terms) -> AuditReport:
         check_rule(entry.rule, f"exemption for {entry.file}")
     findings: list[Finding] = []
     exempted: list[Exempted] = []
+    used: list[Exemption] = []
     for hit in (hit for check in CHECKS for hit in check(context)):
         finding = _weigh(hit, tree, policy)
-        if finding is None:
-            continue
-        reason = next((entry.reason for entry in accepted if _accepts(entry, finding)), None)
-        if reason is None:
+        matching = [] if finding is None else [entry for entry in accepted if _accepts(entry, finding)]
+        used += matching
+        if finding is not None and matching:
+            exempted.append(Exempted(finding, matching[0].reason))
+        elif finding is not None:
             findings.append(finding)
-        else:
-            exempted.append(Exempted(finding, reason))
+    unused = [entry for entry in terms.exemptions if entry not in used and _applies(entry, terms)]
+    findings += filter(None, (_weigh(_unused(entry), tree, policy) for entry in unused))
     minima = [entry.build.minos for entry in context.linked() if entry.build is not None]
     return AuditReport(
         path=path,
@@ -261,6 +263,18 @@ def _printable(text: str) -> str:
     """Return a text that can be shown and encoded, whatever bytes a load command or a file name has."""
     plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in plain)
+
+
+def _applies(exemption: Exemption, terms: _Terms) -> bool:
+    """Tell if an exemption could accept something: a thin tree lacks no architecture, and a rule may be off."""
+    if terms.policy.level(exemption.rule) is None:
+        return False
+    return exemption.rule != "arch-missing" or len(terms.claim.archs or ()) > 1
+
+
+def _unused(exemption: Exemption) -> Hit:
+    message = f"the exemption from {exemption.rule} accepts nothing ({exemption.reason})"
+    return Hit("unused-exemption", exemption.file, None, message, "remove it from audit.exempt, or correct its path")
 
 
 def _accepts(exemption: Exemption, finding: Finding) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from macbuild.commands.project import Project
+from macbuild.documents import place_of
 from macbuild.errors import RecipeError, UnreachableError
 from macbuild.events import Emit, Note, Progress
 from macbuild.recipe.lock import Lock, Pinned, SourceRef, Unpinned, source_refs
@@ -113,7 +114,7 @@ def _check_local(project: Project, ref: SourceRef, candidate: Candidate) -> None
         if not (folder / candidate.fetch.path).exists():
             problem = f"the source {ref.source!r} is {candidate.fetch.path!r}, and there is no such file or folder"
             hint = f"correct the path, then run: {project.lock_command(ref.component)}"
-            raise RecipeError(problem, where=folder / "recipe.toml", hint=hint)
+            raise RecipeError(problem, where=place_of(folder / "recipe.toml", candidate.fetch.path), hint=hint)
 
 
 class _Pins:

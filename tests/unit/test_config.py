@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from macbuild.config import Settings, load_settings, settings_table
-from macbuild.errors import ConfigError
+from macbuild.errors import ConfigError, UsageError
 
 
 def load(folder: Path, text: str = "", *, name: str = "macbuild.toml", **environ: str) -> Settings:
@@ -58,7 +58,7 @@ def test_a_pyproject_of_others_is_skipped(tmp_path: Path, text: str) -> None:
 def test_unknown_keys_and_wrong_types_in_a_file_name_file_and_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, "jbos = 3")
-    assert caught.value.where == str(tmp_path / "macbuild.toml")
+    assert caught.value.where == f"{tmp_path / 'macbuild.toml'}:1"
     assert caught.value.hint == "did you mean 'jobs'?"
     for text, key in (("jobs = 'many'", "jobs"), ("mirrors = 'x'", "mirrors"), ("offline = 1", "offline")):
         with pytest.raises(ConfigError, match=f"'{key}'"):
@@ -105,15 +105,16 @@ def test_a_bad_value_in_a_variable_names_the_variable(tmp_path: Path, name: str,
 def test_a_bad_value_in_a_file_names_file_and_key(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
-    assert str(tmp_path / "macbuild.toml") in str(caught.value)
+    assert f"{tmp_path / 'macbuild.toml'}:1" in str(caught.value)
     assert text.split(maxsplit=1)[0] in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("flags", "flag"), [({"jobs": 0}, "--jobs"), ({"dist": ""}, "--dist"), ({"arch": "x"}, "--arch")]
+    ("flags", "flag"),
+    [({"jobs": 0}, "--jobs"), ({"dist": ""}, "--dist"), ({"arch": "x"}, "--arch"), ({"color": "x"}, "--color")],
 )
 def test_a_bad_flag_is_not_mistaken_for_a_missing_one(tmp_path: Path, flags: dict[str, object], flag: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UsageError) as caught:
         load_settings(flags, {}, tmp_path)
     assert caught.value.where == flag
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.errors import ConfigError, LockError, PlanError, UnreachableError, UsageError
+from macbuild.errors import ConfigError, LockError, PlanError, RecipeError, UnreachableError, UsageError
 from macbuild.plan.model import ArtifactPlan, AuditSpec, BuildRequest, PackSpec, Plan
 from macbuild.store import digest
 from tests.support.sample import Sample, files, tarball
@@ -362,7 +362,7 @@ class TestCarries:
         plug.add("beta")
         plug.recipes["plug"]["packages"][0]["include"][0]["component"] = "beta"
         plug.write()
-        with pytest.raises(PlanError, match="the package includes beta, which it neither needs nor carries"):
+        with pytest.raises(RecipeError, match="the package includes beta, which it neither needs nor carries"):
             self.plan(plug)
 
     def test_unknown_carried_release_is_refused(self, plug: Sample) -> None:
@@ -375,7 +375,7 @@ class TestCarries:
         facts = plug.recipes["plug"]["releases"][0]
         facts["needs"] = facts.pop("carries")
         plug.write()
-        with pytest.raises(PlanError, match=r"needs alpha 1\.0, which needs macOS 14\.0"):
+        with pytest.raises(RecipeError, match=r"needs alpha 1\.0, which needs macOS 14\.0"):
             self.plan(plug)
 
     def test_the_audit_and_the_manifest_list_carried_components(self, plug: Sample) -> None:
