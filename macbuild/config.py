@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from macbuild.target import parse_arch, parse_deployment
 __all__ = [
     "Setting",
     "Settings",
+    "bad_setting",
     "bundled",
     "is_installed",
     "load_settings",
@@ -192,6 +193,38 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start
     return convert(values, Settings, "settings", ConfigError)
 
 
+def origin(name: str, value: object, environ: Mapping[str, str], start: Path) -> str:
+    """Return where a setting got its value: a variable, a line of a file, or the command line."""
+    entry = setting(name)
+    if environ.get(entry.variable) and _parse(entry, environ[entry.variable], "") == value:
+        return entry.variable
+    found = _file_table(start)
+    if found is not None:
+        path, below, table = found
+        if name in table and _rebased(name, table[name], path.parent) == value:
+            return f"{place(path, *below, name)}: {name}"
+    return entry.flag
+
+
+def bad_setting(name: str, problem: str, places: tuple[object, Mapping[str, str], Path], hint: str) -> MacbuildError:
+    """Return the error about a setting that cannot be used.
+
+    Parameters
+    ----------
+    name
+        The setting.
+    problem
+        What is wrong with it.
+    places
+        Its value, the environment, and the folder where the search for a file begins.
+    hint
+        What to do.
+    """
+    where = origin(name, *places)
+    kind = UsageError if where.startswith("--") else ConfigError
+    return kind(problem, where=where, hint=hint)
+
+
 def _from_file(path: Path, below: Keys, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the settings of a file, checked; a bad one is an error with its line."""
     texts = {key: value for key, value in table.items() if isinstance(value, str)}
@@ -201,8 +234,9 @@ def _from_file(path: Path, below: Keys, table: Mapping[str, Any]) -> Iterator[tu
             _check_choice(key, texts[key], key)
         converted(table, Settings, path, ConfigError, below)
         for key, value in table.items():
-            _check(key, value, key)
-            yield key, _rebased(key, value, path.parent)
+            rebased = _rebased(key, value, path.parent)
+            _check(key, rebased if key == "policy" else value, key)
+            yield key, rebased
     except ConfigError as error:
         if error.where != key:
             raise
@@ -217,14 +251,12 @@ def _check(name: str, value: object, where: str) -> None:
     if name == "jobs" and isinstance(value, int) and not 0 < value <= _MAX_JOBS:
         raise ConfigError(f"{value} is not a number of jobs", where=where, hint=f"give a number from 1 to {_MAX_JOBS}")
     _check_choice(name, value, where)
+    if name == "policy":
+        _check_policy(str(value), where)
     if name in _PATHS and isinstance(value, str):
         _expanded(where, value)
     if name == "sources" and isinstance(value, list):
-        for text in value:
-            component, _, folder = str(text).partition("=")
-            if not component or not folder:
-                raise ConfigError(f"{text!r} is not a source", where=where, hint="write it as core=../core")
-            _expanded(where, folder)
+        _check_sources(value, where)
     try:
         if name == "arch" and isinstance(value, str):
             parse_arch(value)
@@ -232,6 +264,23 @@ def _check(name: str, value: object, where: str) -> None:
             parse_deployment(value)
     except MacbuildError as error:
         raise ConfigError(error.message, where=where, hint=error.hint) from error
+
+
+def _check_sources(texts: Sequence[object], where: str) -> None:
+    for text in texts:
+        component, _, folder = str(text).partition("=")
+        if not component or not folder:
+            raise ConfigError(f"{text!r} is not a source", where=where, hint="write it as core=../core")
+        _expanded(where, folder)
+
+
+def _check_policy(value: str, where: str) -> None:
+    """Refuse a policy that is neither built in nor a file; `macbuild.audit` reads it when it is needed."""
+    folder = _PACKAGE / "audit" / "policies"
+    if "\0" in value or not ((folder / f"{value}.toml").is_file() or os.path.lexists(value)):
+        names = ", ".join(sorted(path.stem for path in folder.glob("*.toml")))
+        hint = f"choose from {names}, or give the path of a TOML file"
+        raise ConfigError(f"there is no policy {value!r}", where=where, hint=hint)
 
 
 def _check_choice(name: str, value: object, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from macbuild.data import convert, parse_toml
 from macbuild.data import read_text as read_plain
-from macbuild.errors import MacbuildError
+from macbuild.errors import MacbuildError, UsageError
 
 __all__ = [
     "Keys",
+    "check_given",
     "check_regular",
     "converted",
     "kind_of",
@@ -63,6 +65,14 @@ def check_regular(path: Path, error: type[MacbuildError]) -> None:
         raise error(f"cannot be read: {getattr(cause, 'strerror', cause)}", where=path) from cause
     if kind is not None:
         raise error(f"is {kind}, not a file", where=path)
+
+
+def check_given(path: Path) -> Path:
+    """Return a path of the command line that is a regular file; for anything else raise a `UsageError`."""
+    if not os.path.lexists(path):
+        raise UsageError("there is no such file", where=path)
+    check_regular(path, UsageError)
+    return path
 
 
 def read_document(path: Path, error: type[MacbuildError]) -> str:

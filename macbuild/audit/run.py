@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from macbuild.audit.policy import Policy, check_rule
 from macbuild.audit.providers import Providers, required_folders
 from macbuild.audit.rules import CHECKS
 from macbuild.audit.tree import AuditedTree, scan
+from macbuild.documents import check_regular
 from macbuild.errors import ArchiveError, UsageError
 from macbuild.macho.file import is_macho
 from macbuild.target import format_version, pack_version
@@ -122,8 +124,10 @@ def audit_path(
     terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers))
     if path.is_dir():
         tree = scan(path, policy.parameters, verify_signatures=verify_signatures)
-    elif not path.is_file():
+    elif not os.path.lexists(path):
         raise UsageError("there is no such file or folder", where=path)
+    elif not path.is_file():
+        check_regular(path, UsageError)
     elif path.name.endswith((".tar.gz", ".tgz", ".whl")):
         return _judge_archive(path, terms, verify_signatures=verify_signatures)
     elif is_macho(path):

@@ -9,6 +9,7 @@ import typer
 
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
+from macbuild.events import counted
 
 __all__ = ["app"]
 
@@ -48,7 +49,7 @@ def _prune(
     store.prepare()
     with store.in_use(alone=True):
         gone = store.prune(days)
-    session.say(f"removed {len(gone)} results, {sum(entry.size for entry in gone) / 1e6:.1f} MB")
+    session.say(f"removed {counted(len(gone), 'result')}, {sum(entry.size for entry in gone) / 1e6:.1f} MB")
 
 
 def _clean(session: Session) -> None:
@@ -58,8 +59,16 @@ def _clean(session: Session) -> None:
         session.say(f"{store.root} does not exist")
         return
     with store.in_use(alone=True):
+        results = len(store.entries())
         size = store.clean()
-    session.say(f"removed {store.root}, {size / 1e6:.1f} MB")
+    session.say(f"removed {counted(results, 'result')} and everything else of the store, {size / 1e6:.1f} MB")
+    if store.root.is_symlink():
+        session.say(f"{store.root} stays: it is a link")
+    elif store.root.exists():
+        names = ", ".join(sorted(path.name for path in store.root.iterdir())[:5])
+        session.say(f"{store.root} stays, with what macbuild did not put there: {names}")
+    else:
+        session.say(f"removed {store.root}")
 
 
 command(app, "dir")(_dir)

@@ -11,7 +11,7 @@ from macbuild.cli.session import Session
 from macbuild.cli.tables import aligned, grouped, terminal_width
 from macbuild.commands.build import BuildResult
 from macbuild.commands.publish import PublishedArtifact
-from macbuild.errors import LockError, MacbuildError, UnreachableError, UsageError, nearest
+from macbuild.errors import LockError, MacbuildError, UnreachableError, UsageError
 from macbuild.plan.model import BuildSpec, FixSpec, Plan, Step
 
 __all__ = [
@@ -127,7 +127,7 @@ def graph(plan: Plan, form: str, *, components: bool = False) -> str:
         ]
         lines += [f"  {start} --> {end}" for start, end in edges]
         return "\n".join([*lines, ""])
-    raise UsageError(f"unknown graph format {form!r}", hint=nearest(form, ["dot", "mermaid"]))
+    raise UsageError(f"unknown graph format {form!r}", hint="choose from dot, mermaid")
 
 
 def result_data(result: BuildResult) -> dict[str, Any]:

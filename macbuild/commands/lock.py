@@ -12,6 +12,7 @@ from macbuild.commands.project import Project
 from macbuild.documents import place_of
 from macbuild.errors import RecipeError, UnreachableError
 from macbuild.events import Emit, Note, Progress
+from macbuild.files import os_errors
 from macbuild.recipe.lock import Lock, Pinned, SourceRef, Unpinned, source_refs
 from macbuild.recipe.model import Recipe
 from macbuild.recipe.release import Candidate
@@ -59,7 +60,9 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, names: Sequence[str] 
     for ref, candidate, known in sources:
         if known is None:
             _check_local(project, ref, candidate)
-    with tempfile.TemporaryDirectory(prefix="macbuild-lock-") as folder:
+    with os_errors("temporary files"):
+        temporary = tempfile.TemporaryDirectory(prefix="macbuild-lock-")
+    with temporary as folder:
         pins = _Pins(project, emit, Path(folder))
         for ref, candidate, known in sources:
             if known is not None and not update and not isinstance(candidate.fetch, FileSource):

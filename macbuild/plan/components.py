@@ -13,7 +13,7 @@ import msgspec
 from macbuild.build.programs import cmake_versions
 from macbuild.data import filled
 from macbuild.documents import place, place_of
-from macbuild.errors import LockError, PlanError, RecipeError, UnreachableError
+from macbuild.errors import LockError, PlanError, RecipeError, UnreachableError, UsageError
 from macbuild.plan.builder import PlanBuilder
 from macbuild.plan.keys import data_digest, policy_digest, tool_digest
 from macbuild.plan.model import AuditSpec, BuildRequest, BuildSpec, FetchSpec, FixSpec, Need, Step
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ComponentPlan", "ComponentPlanner"]
 
+# Characters of paths that CMake cannot hold. In the store, where build folders are, also those that end its strings and
+# divide its lists and PATH.
+_NOT_IN_PROJECTS = "\n\\"
+_NOT_IN_STORES = '\n\\":;'
 # Component, version, and the architecture of macOS or "host".
 _Key: TypeAlias = tuple[str, str, str]
 
@@ -311,6 +315,8 @@ class ComponentPlanner:
         """Return the plan of a component as far as its build step."""
         recipe, release, part, target = job.recipe, job.release, job.part, job.target
         assert recipe.build is not None
+        _check_path(self.recipes.root_of(recipe.name), _NOT_IN_PROJECTS, "move the project")
+        _check_path(self.builder.store.root, _NOT_IN_STORES, "set MACBUILD_CACHE_DIR to another folder")
         roles: list[tuple[Need, Step]] = []
         sources: tuple[FetchSpec, ...] = ()
         port = bool(recipe.build.project)
@@ -410,6 +416,14 @@ class ComponentPlanner:
         audit = AuditSpec(request.policy, target, recipe.audit)
         facts = {"recipe": data_digest(recipe.audit), "target": str(target), "policy": policy_digest(request.policy)}
         return self.builder.add(f"{place}/audit", "audit", audit, facts, [fixed])
+
+
+def _check_path(folder: Path, unusable: str, hint: str) -> None:
+    """Refuse a folder in which CMake or a compiler would fail later, for a reason that is hard to find."""
+    found = next((character for character in str(folder.absolute()) if character in unusable), None)
+    if found is not None:
+        problem = f"nothing can be compiled in a folder with {found!r} in its path, which CMake and PATH cannot hold"
+        raise UsageError(problem, where=repr(str(folder)), hint=hint)
 
 
 def _closure(needs: Sequence[ComponentPlan], where: str) -> list[ComponentPlan]:

@@ -65,12 +65,6 @@ def test_unknown_keys_and_wrong_types_in_a_file_name_file_and_key(tmp_path: Path
             load(tmp_path, text)
 
 
-def test_unknown_variables_are_errors_with_a_suggestion(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, MACBUILD_ARHC="arm64")
-    assert (caught.value.where, caught.value.hint) == ("MACBUILD_ARHC", "did you mean 'MACBUILD_ARCH'?")
-
-
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("yes", True), ("OFF", False), ("0", False)])
 def test_variables_accept_booleans_in_every_form(tmp_path: Path, text: str, value: bool) -> None:
     assert load(tmp_path, "offline = true", MACBUILD_OFFLINE=text).offline is value
@@ -78,35 +72,6 @@ def test_variables_accept_booleans_in_every_form(tmp_path: Path, text: str, valu
 
 def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
     assert load(tmp_path, "jobs = 4", MACBUILD_JOBS="").jobs == 4
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("MACBUILD_JOBS", "0"),
-        ("MACBUILD_JOBS", "-1"),
-        ("MACBUILD_JOBS", "9" * 5000),
-        ("MACBUILD_JOBS", "1.5"),
-        ("MACBUILD_ARCH", "arm65"),
-        ("MACBUILD_OFFLINE", "maybe"),
-        ("MACBUILD_COLOR", "blue"),
-        ("MACBUILD_DEPLOYMENT_TARGET", "sonoma"),
-        ("MACOSX_DEPLOYMENT_TARGET", "14.x"),
-        ("MACBUILD_DIST", "~nobody-of-this-name/x"),
-    ],
-)
-def test_a_bad_value_in_a_variable_names_the_variable(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, "", **{name: text})
-    assert caught.value.where == name
-
-
-@pytest.mark.parametrize("text", ["arch = 'arm65'", "jobs = 0", "dist = ''", "deployment_target = 'x'", "color = 'no'"])
-def test_a_bad_value_in_a_file_names_file_and_key(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, text)
-    assert f"{tmp_path / 'macbuild.toml'}:1" in str(caught.value)
-    assert text.split(maxsplit=1)[0] in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +100,7 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     (tmp_path / "macbuild.toml").write_text(
         "dist = 'out'\nmirrors = ['m', 'https://x/y']\npolicy = 'p.toml'\nlock = '/l'"
     )
+    (tmp_path / "p.toml").touch()
     settings = load_settings({}, {}, tmp_path / "inner")
     assert settings.dist == str(tmp_path / "out")
     assert settings.mirrors == [str(tmp_path / "m"), "https://x/y"]

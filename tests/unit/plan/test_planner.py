@@ -128,8 +128,10 @@ def test_policy_and_epoch_are_ingredients(sample: Sample, tmp_path: Path) -> Non
 
 
 def test_a_policy_that_does_not_load_is_a_planning_error(sample: Sample) -> None:
+    policy = sample.root / "policy.toml"
+    policy.write_text('extends = "relase"\n')
     with pytest.raises(ConfigError, match="relase"):
-        sample.plan(policy="relase")
+        sample.plan(policy=str(policy))
 
 
 def test_reasons_are_first_time_changed_input_and_not_in_store(sample: Sample) -> None:
