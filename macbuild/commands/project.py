@@ -188,6 +188,10 @@ class Project:
             if not any(release.source for release in recipe.releases):
                 raise UsageError("has no source that could be replaced by a folder", where=f"--source {text}")
             folders[component] = self._path(folder)
+            if not folders[component].is_dir():
+                given = (self.settings.sources, self.environ, self.start)
+                hint = "give the top folder of the component's sources"
+                raise bad_setting("sources", f"{folders[component]} is not a folder", given, hint)
         return folders
 
     @cached_property

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import shared_store
 from tests.integration.bad_input.rows import ROWS, Row
 from tests.support.sample import Sample
 
@@ -76,3 +77,31 @@ def test_the_page_has_the_number_of_rows() -> None:
 
 def test_no_row_is_there_twice() -> None:
     assert [name for name, number in Counter(row.id for row in ROWS).items() if number > 1] == []
+
+
+SOURCE = '__attribute__((visibility("default"))) int value(void) { return 3; }\n'
+PROJECT = """\
+cmake_minimum_required(VERSION 3.25)
+project(beta C)
+add_library(beta SHARED src/value.c)
+install(TARGETS beta DESTINATION lib)
+"""
+
+
+def test_other_characters_in_the_path_of_a_project_work(tmp_path: Path) -> None:
+    sample = Sample(tmp_path / "a b'c\"d:e$f;g#h%iä")
+    sample.root.mkdir()
+    sample.add("alpha")
+    inputs = {"inputs": ["CMakeLists.txt", "src/*"]}
+    sample.add_built("beta", {"CMakeLists.txt": PROJECT, "src/value.c": SOURCE}, build=inputs)
+    result = sample.make(cache_dir=str(shared_store()), toolchain="zig")
+    assert {name: str(error) for name, error in result.failed.items()} == {}
+    assert {"alpha-1.0-macos-arm64.tar.gz", "beta-1.0-macos-arm64.tar.gz"} <= sample.content().keys()
+
+
+def test_what_is_repackaged_works_in_any_folder(tmp_path: Path) -> None:
+    sample = Sample(tmp_path / "a\nb\\c")
+    sample.root.mkdir()
+    sample.add("alpha")
+    assert not sample.make().failed
+    assert "alpha-1.0-macos-arm64.tar.gz" in sample.content()

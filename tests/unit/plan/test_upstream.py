@@ -168,9 +168,9 @@ def test_malformed_source_setting_is_refused(sample: Sample, text: str) -> None:
 
 
 def test_missing_source_folder_is_named_in_the_error(sample: Sample) -> None:
-    with pytest.raises(PlanError, match="is not a folder") as caught:
+    with pytest.raises(UsageError, match="missing is not a folder") as caught:
         planned(sample, sources=[*own(sample.root), f"shelf={sample.root / 'missing'}"])
-    assert caught.value.where == str(sample.root / "missing")
+    assert caught.value.where == "--source"
 
 
 def test_folders_in_settings_are_relative_and_flags_win(sample: Sample) -> None:
@@ -180,7 +180,7 @@ def test_folders_in_settings_are_relative_and_flags_win(sample: Sample) -> None:
     plan = sample.plan("engine", toolchain="zig")
     assert keys(plan) == keys(planned(sample))
     below = sample.root / "below"
-    below.mkdir()
+    (below / "elsewhere").mkdir(parents=True)
     assert Sample(below).project().source_folders["engine"] == sample.root / "own/engine"
     given = Sample(below).project(sources=["engine=elsewhere"])
     assert given.source_folders == {"engine": below / "elsewhere"}
