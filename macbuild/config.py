@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,13 +13,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from macbuild.data import Data, convert, parse_toml, read_text
-from macbuild.errors import ConfigError, MacbuildError, nearest
+from macbuild.data import Data, convert
+from macbuild.documents import Keys, converted, parse_document, place, read_document
+from macbuild.errors import ConfigError, MacbuildError, UsageError, nearest
 from macbuild.target import parse_arch, parse_deployment
 
 __all__ = [
     "Setting",
     "Settings",
+    "bad_setting",
     "bundled",
     "is_installed",
     "load_settings",
@@ -172,20 +174,74 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], start
     ------
     ConfigError
         For an unknown key, an unknown `MACBUILD_` variable, or a bad value, with the nearest valid name.
+    UsageError
+        For a bad value on the command line.
     """
     values: dict[str, Any] = {}
-    path, table = _file_table(start)
-    if path is not None:
-        convert(table, Settings, path, ConfigError)
-        for key, value in table.items():
-            _check(key, value, f"{path}: {key}")
-            values[key] = _rebased(key, value, path.parent)
+    found = _file_table(start)
+    if found is not None:
+        path, below, table = found
+        values.update(_from_file(path, below, table))
     values.update(_environment(environ))
     for key, value in flags.items():
         if value is not None:
-            _check(key, value, setting(key).flag)
+            try:
+                _check(key, value, setting(key).flag)
+            except ConfigError as error:
+                raise UsageError(error.message, where=error.where, hint=error.hint) from error
             values[key] = value
     return convert(values, Settings, "settings", ConfigError)
+
+
+def origin(name: str, value: object, environ: Mapping[str, str], start: Path) -> str:
+    """Return where a setting got its value: a variable, a line of a file, or the command line."""
+    entry = setting(name)
+    if environ.get(entry.variable) and _parse(entry, environ[entry.variable], "") == value:
+        return entry.variable
+    found = _file_table(start)
+    if found is not None:
+        path, below, table = found
+        if name in table and _rebased(name, table[name], path.parent) == value:
+            return f"{place(path, *below, name)}: {name}"
+    return entry.flag
+
+
+def bad_setting(name: str, problem: str, places: tuple[object, Mapping[str, str], Path], hint: str) -> MacbuildError:
+    """Return the error about a setting that cannot be used.
+
+    Parameters
+    ----------
+    name
+        The setting.
+    problem
+        What is wrong with it.
+    places
+        Its value, the environment, and the folder where the search for a file begins.
+    hint
+        What to do.
+    """
+    where = origin(name, *places)
+    kind = UsageError if where.startswith("--") else ConfigError
+    return kind(problem, where=where, hint=hint)
+
+
+def _from_file(path: Path, below: Keys, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a file, checked; a bad one is an error with its line."""
+    texts = {key: value for key, value in table.items() if isinstance(value, str)}
+    key = ""
+    try:
+        for key in texts.keys() & set(Settings.__struct_fields__):
+            _check_choice(key, texts[key], key)
+        converted(table, Settings, path, ConfigError, below)
+        for key, value in table.items():
+            rebased = _rebased(key, value, path.parent)
+            _check(key, rebased if key == "policy" else value, key)
+            yield key, rebased
+    except ConfigError as error:
+        if error.where != key:
+            raise
+        where = f"{place(path, *below, key)}: {key}"
+        raise ConfigError(error.message, where=where, hint=error.hint) from error
 
 
 def _check(name: str, value: object, where: str) -> None:
@@ -194,14 +250,13 @@ def _check(name: str, value: object, where: str) -> None:
         raise ConfigError("is empty", where=where)
     if name == "jobs" and isinstance(value, int) and not 0 < value <= _MAX_JOBS:
         raise ConfigError(f"{value} is not a number of jobs", where=where, hint=f"give a number from 1 to {_MAX_JOBS}")
+    _check_choice(name, value, where)
+    if name == "policy":
+        _check_policy(str(value), where)
     if name in _PATHS and isinstance(value, str):
         _expanded(where, value)
     if name == "sources" and isinstance(value, list):
-        for text in value:
-            component, _, folder = str(text).partition("=")
-            if not component or not folder:
-                raise ConfigError(f"{text!r} is not a source", where=where, hint="write it as core=../core")
-            _expanded(where, folder)
+        _check_sources(value, where)
     try:
         if name == "arch" and isinstance(value, str):
             parse_arch(value)
@@ -211,23 +266,48 @@ def _check(name: str, value: object, where: str) -> None:
         raise ConfigError(error.message, where=where, hint=error.hint) from error
 
 
-def _file_table(start: Path) -> tuple[Path | None, dict[str, Any]]:
+def _check_sources(texts: Sequence[object], where: str) -> None:
+    for text in texts:
+        component, _, folder = str(text).partition("=")
+        if not component or not folder:
+            raise ConfigError(f"{text!r} is not a source", where=where, hint="write it as core=../core")
+        _expanded(where, folder)
+
+
+def _check_policy(value: str, where: str) -> None:
+    """Refuse a policy that is neither built in nor a file; `macbuild.audit` reads it when it is needed."""
+    folder = _PACKAGE / "audit" / "policies"
+    if "\0" in value or not ((folder / f"{value}.toml").is_file() or os.path.lexists(value)):
+        names = ", ".join(sorted(path.stem for path in folder.glob("*.toml")))
+        hint = f"choose from {names}, or give the path of a TOML file"
+        raise ConfigError(f"there is no policy {value!r}", where=where, hint=hint)
+
+
+def _check_choice(name: str, value: object, where: str) -> None:
+    """Refuse a value that is none of the words of a setting."""
+    choices = setting(name).choices
+    if choices and value not in choices:
+        raise ConfigError(f"{value!r} is not possible", where=where, hint=f"choose from {', '.join(choices)}")
+
+
+def _file_table(start: Path) -> tuple[Path, Keys, dict[str, Any]] | None:
     found = (_table_in(folder) for folder in (start, *start.parents))
-    return next((pair for pair in found if pair is not None), (None, {}))
+    return next((each for each in found if each is not None), None)
 
 
-def _table_in(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """Return the settings in a folder and their file, or None if it has none."""
+def _table_in(folder: Path) -> tuple[Path, Keys, dict[str, Any]] | None:
+    """Return the file of the settings in a folder, the keys that lead to their table, and it; None if it has none."""
     own = folder / "macbuild.toml"
-    if own.is_file():
-        return own, parse_toml(read_text(own, ConfigError), own, ConfigError)
+    if os.path.lexists(own):
+        return own, (), parse_document(read_document(own, ConfigError), own, ConfigError)
     project = folder / "pyproject.toml"
-    if project.is_file() and "macbuild" in (text := read_text(project, ConfigError)):
-        tools = parse_toml(text, project, ConfigError).get("tool")
+    if project.is_file() and "macbuild" in (text := read_document(project, ConfigError)):
+        tools = parse_document(text, project, ConfigError).get("tool")
         if isinstance(tools, dict) and "macbuild" in tools:
+            below = ("tool", "macbuild")
             if not isinstance(tools["macbuild"], dict):
-                raise ConfigError("is not a table", where=f"{project}: tool.macbuild")
-            return project, tools["macbuild"]
+                raise ConfigError("is not a table", where=f"{place(project, *below)}: tool.macbuild")
+            return project, below, tools["macbuild"]
     return None
 
 
@@ -276,6 +356,4 @@ def _parse(entry: Setting, text: str, where: str) -> object:
         if text.lower() not in {"0", "1", "false", "true", "no", "yes", "off", "on"}:
             raise ConfigError(f"{text!r} is neither true nor false", where=where, hint="write 1 or 0")
         return text.lower() in {"1", "true", "yes", "on"}
-    if entry.choices and text not in entry.choices:
-        raise ConfigError(f"{text!r} is not possible", where=where, hint=nearest(text, list(entry.choices)))
     return text

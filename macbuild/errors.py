@@ -63,7 +63,7 @@ class MacbuildError(Exception):
 
 
 class UsageError(MacbuildError):
-    """A command line that cannot be understood."""
+    """A command line that cannot be understood, or that has a bad value or a path that does not exist."""
 
     exit_code = 2
 

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -23,6 +24,7 @@ __all__ = ["Facts", "Store", "StoreEntry", "digest"]
 _FOLDERS = ("results", "locks", "partial", "records", "work", "build", "blocks", "facts", "verified", "zig")
 _HINT = "check its owner and permissions, or set MACBUILD_CACHE_DIR to a folder that can be written"
 _NO_SPACE = "free some space ('macbuild cache prune' removes old results) or set MACBUILD_CACHE_DIR"
+_PRIVATE = re.compile(r"(?:^|\.part\.)[0-9a-f]{16}(?:\.json)?$")
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is the cache of macbuild.\n"
 
 
@@ -252,6 +254,8 @@ class Store:
                 if _age_limit_passed(path, limit):
                     with self.locked(f"build-{path.name}"):
                         remove_tree(path)
+            for path in filter(_cannot_be_resumed, list(self.root.glob("partial/*/*"))):
+                remove_tree(path)
             for name in ("partial", "verified", "facts", "blocks"):
                 for path in self.root.glob(f"{name}/*"):
                     if _age_limit_passed(path, limit):
@@ -333,6 +337,13 @@ class Facts:
 
     def _path(self, key: str) -> Path:
         return self._folder / digest([self._code, key])
+
+
+def _cannot_be_resumed(path: Path) -> bool:
+    """Return whether a killed run left what no download continues: a private copy or folder, a lock of nothing."""
+    if path.suffix == ".lock":
+        return not path.with_suffix("").exists()
+    return _PRIVATE.search(path.name) is not None
 
 
 def _age_limit_passed(path: Path, limit: float) -> bool:

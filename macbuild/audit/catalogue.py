@@ -54,4 +54,5 @@ RULES = {
     "wheel-metadata": "a wheel has one .dist-info folder of its name, with METADATA, WHEEL and RECORD",
     "wheel-record": "RECORD lists each file of a wheel with its hash and size, and nothing else",
     "static-archive": "static archives are counted, but not examined",
+    "unused-exemption": "every exemption of a recipe accepts a finding",
 }

@@ -11,7 +11,8 @@ import msgspec
 
 from macbuild.audit.catalogue import RULES
 from macbuild.audit.model import Exemption, Severity
-from macbuild.data import Data, convert, parse_toml, read_text, schema_of
+from macbuild.data import Data, convert, schema_of
+from macbuild.documents import parse_document, read_document
 from macbuild.errors import ConfigError, nearest
 
 __all__ = [
@@ -155,21 +156,21 @@ def check_rule(rule: str, where: object) -> None:
         raise ConfigError(f"unknown rule {rule!r}", where=where, hint=nearest(rule, list(RULES)))
 
 
-def _is_file(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
-        return path.is_file()
+        return path.exists()
     except OSError:  # a name that is too long
         return False
 
 
 def _merged(name: str, beside: Path, depth: int) -> tuple[dict[str, Any], Path]:
     path = _FOLDER / f"{name}.toml" if name in BUILT_IN else beside / name
-    if not _is_file(path):
-        hint = f"{nearest(name, list(BUILT_IN))}; or give the path of a TOML file"
+    if not _exists(path):
+        hint = f"choose from {', '.join(BUILT_IN)}, or give the path of a TOML file"
         raise ConfigError(f"there is no policy {name!r}", where="audit policy", hint=hint)
     if depth > _MAX_EXTENDS:
         raise ConfigError("policies extend each other without end", where=path)
-    data = parse_toml(read_text(path, ConfigError), path, ConfigError)
+    data = parse_document(read_document(path, ConfigError), path, ConfigError)
     parent = data.get("extends")
     if parent is None:
         return data, path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from email.parser import BytesHeaderParser
 from pathlib import Path
 
 from macbuild.audit.memory import Memory, known_exports
+from macbuild.documents import check_regular
 from macbuild.errors import MachOError, UsageError
 from macbuild.files import files_below, os_errors
 from macbuild.macho.constants import LC
@@ -120,8 +122,10 @@ def _files(path: Path) -> Iterator[Path]:
             for file in files_below(path):
                 if file.suffix in _SUFFIXES and file.is_file() and (file.suffix == ".tbd" or is_macho(file)):
                     yield file
-    else:
+    elif not os.path.lexists(path):
         raise UsageError("there is no such file or folder to provide symbols", where=path)
+    else:
+        check_regular(path, UsageError)
 
 
 def _dylibs(path: Path) -> Iterator[Provider]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from macbuild.audit.policy import Policy, check_rule
 from macbuild.audit.providers import Providers, required_folders
 from macbuild.audit.rules import CHECKS
 from macbuild.audit.tree import AuditedTree, scan
+from macbuild.documents import check_regular
 from macbuild.errors import ArchiveError, MacbuildError, UsageError
 from macbuild.files import files_below, os_errors
 from macbuild.macho.file import is_macho
@@ -124,8 +126,7 @@ def audit_path(
     FileError
         If something cannot be read.
     """
-    if not path.exists():
-        raise UsageError("there is no such file or folder", where=path)
+    _check_kind(path)
     claim = _explicit(archs, minimum_macos, claim_of(path.name))
     terms = _Terms(policy, claim, tuple(exemptions), exports or {}, Providers(providers))
     return _audit(path, terms, verify_signatures=verify_signatures)
@@ -148,8 +149,7 @@ def audit_paths(paths: Iterable[Path], policy: Policy, *, providers: Sequence[Pa
     failed: list[tuple[str, MacbuildError]] = []
     for path in paths:
         try:
-            if not path.exists():
-                raise UsageError("there is no such file or folder", where=path)
+            _check_kind(path)
             reports.append(_audit(path, _Terms(policy, claim_of(path.name), (), {}, known), verify_signatures=True))
         except MacbuildError as error:
             failed.append((str(path), error))
@@ -174,13 +174,21 @@ def artifacts_of(path: Path) -> list[Path]:
     return [path, *artifacts] if has_libraries else artifacts or [path]
 
 
+def _check_kind(path: Path) -> None:
+    """Raise a `UsageError` unless a path is a folder or a regular file."""
+    if not os.path.lexists(path):
+        raise UsageError("there is no such file or folder", where=path)
+    if not path.is_dir():
+        check_regular(path, UsageError)
+
+
 def _audit(path: Path, terms: _Terms, *, verify_signatures: bool) -> AuditReport:
     parameters = terms.policy.parameters
     if path.is_dir():
         tree = scan(path, parameters, verify_signatures=verify_signatures)
     elif path.name.endswith(_ARCHIVES):
         return _judge_archive(path, terms, verify_signatures=verify_signatures)
-    elif path.is_file() and is_macho(path):
+    elif is_macho(path):
         real = path.resolve()
         root = Path(real.anchor)
         base = real.parent.relative_to(root).as_posix()
@@ -289,15 +297,17 @@ def _judge(path: str, tree: AuditedTree, terms: _Terms) -> AuditReport:
         check_rule(entry.rule, f"exemption for {entry.file}")
     findings: list[Finding] = []
     exempted: list[Exempted] = []
+    used: list[Exemption] = []
     for hit in (hit for check in CHECKS for hit in check(context)):
         finding = _weigh(hit, tree, policy)
-        if finding is None:
-            continue
-        reason = next((entry.reason for entry in accepted if _accepts(entry, finding)), None)
-        if reason is None:
+        matching = [] if finding is None else [entry for entry in accepted if _accepts(entry, finding)]
+        used += matching
+        if finding is not None and matching:
+            exempted.append(Exempted(finding, matching[0].reason))
+        elif finding is not None:
             findings.append(finding)
-        else:
-            exempted.append(Exempted(finding, reason))
+    unused = [entry for entry in terms.exemptions if entry not in used and _applies(entry, terms)]
+    findings += filter(None, (_weigh(_unused(entry), tree, policy) for entry in unused))
     minima = [entry.build.minos for entry in context.linked() if entry.build is not None]
     return AuditReport(
         path=path,
@@ -326,6 +336,18 @@ def _printable(text: str) -> str:
     """Return a text that can be shown and encoded, whatever bytes a load command or a file name has."""
     plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in plain)
+
+
+def _applies(exemption: Exemption, terms: _Terms) -> bool:
+    """Tell if an exemption could accept something: a thin tree lacks no architecture, and a rule may be off."""
+    if terms.policy.level(exemption.rule) is None:
+        return False
+    return exemption.rule != "arch-missing" or len(terms.claim.archs or ()) > 1
+
+
+def _unused(exemption: Exemption) -> Hit:
+    message = f"the exemption from {exemption.rule} accepts nothing ({exemption.reason})"
+    return Hit("unused-exemption", exemption.file, None, message, "remove it from audit.exempt, or correct its path")
 
 
 def _accepts(exemption: Exemption, finding: Finding) -> bool:

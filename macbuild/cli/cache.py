@@ -69,8 +69,16 @@ def _clean(session: Session) -> None:
         session.say(f"{store.root} does not exist")
         return
     with store.in_use(alone=True):
+        results = len(store.entries())
         removed = store.clean()
-    session.say(f"removed {store.root}, {size(removed)}")
+    session.say(f"removed {counted(results, 'result')} and everything else of the store, {size(removed)}")
+    if store.root.is_symlink():
+        session.say(f"{store.root} stays: it is a link")
+    elif store.root.exists():
+        names = ", ".join(sorted(path.name for path in store.root.iterdir())[:5])
+        session.say(f"{store.root} stays, with what macbuild did not put there: {names}")
+    else:
+        session.say(f"removed {store.root}")
 
 
 command(app, "dir")(_dir)

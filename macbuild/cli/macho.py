@@ -11,6 +11,7 @@ import typer
 
 from macbuild.cli.options import Command, command
 from macbuild.cli.session import Session
+from macbuild.documents import check_given
 from macbuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = ["app"]
 # Everything of macbuild.macho is imported by the command that needs it: `macbuild --help` and the other commands of the
 # program import this module too.
 REPORT_VERSION = 1
+_ARCHS = ("arm64", "arm64e", "x86_64")
 _DETAILS = 19  # column of the details of a slice
 _SEPARATOR = "\0"  # the one character that no word of a command line has
 
@@ -42,7 +44,7 @@ def show(session: Session, files: _Files, *, json: _Json = False) -> None:
 
     reports: list[dict[str, Any]] = []
     for path in files:
-        with open_macho(path) as macho:
+        with open_macho(check_given(path)) as macho:
             slices = [_image_facts(image) for image in macho.images]
             reports.append({"path": str(path), "universal": macho.is_fat, "slices": slices})
     if json:
@@ -62,7 +64,9 @@ def verify(session: Session, files: _Files, *, json: _Json = False) -> None:
 
     reports: list[dict[str, Any]] = []
     for path in files:
-        slices = [{"arch": facts.arch, "signature": _signature_facts(facts)} for facts in verify_file(path)]
+        slices = [
+            {"arch": facts.arch, "signature": _signature_facts(facts)} for facts in verify_file(check_given(path))
+        ]
         reports.append({"path": str(path), "slices": slices})
     if json:
         session.print_json({"version": REPORT_VERSION, "files": reports})
@@ -151,6 +155,8 @@ def edit(
     from macbuild.macho.edit import Edits, edit_file
     from macbuild.target import pack_version
 
+    for name in arch or ():
+        _check_arch(name, "--arch")
     edits = Edits(
         id=new_id,
         change=_pairs("--change", change),
@@ -166,7 +172,7 @@ def edit(
     )
     if edits == Edits():
         raise UsageError("nothing to change", where=file, hint="macbuild macho edit --help lists the edits")
-    changed = edit_file(file, edits, output=output, archs=frozenset(arch) if arch else None)
+    changed = edit_file(check_given(file), edits, output=output, archs=frozenset(arch) if arch else None)
     session.say(f"{_plain(str(output or file))}: {'edited' if changed else 'nothing to change'}")
 
 
@@ -202,7 +208,7 @@ def sign(
 
     plist = None
     if entitlements is not None:
-        with os_errors(entitlements):
+        with os_errors(check_given(entitlements)):
             plist = entitlements.read_bytes()
     options = SignOptions(
         identifier=identifier,
@@ -210,7 +216,7 @@ def sign(
         entitlements=plist,
         preserve=preserve,
     )
-    sign_file(file, options, output=output)
+    sign_file(check_given(file), options, output=output)
     session.say(f"{_plain(str(output or file))}: signed ad hoc")
 
 
@@ -227,7 +233,7 @@ def merge(
     """
     from macbuild.macho.fat import merge as merge_files
 
-    merge_files(inputs, output)
+    merge_files([check_given(path) for path in inputs], output)
     session.say(f"{_plain(str(output))}: merged from {len(inputs)} files")
 
 
@@ -242,7 +248,8 @@ def thin(
     """Extract one slice of a universal file."""
     from macbuild.macho.fat import thin as thin_file
 
-    thin_file(file, arch, output)
+    _check_arch(arch, "ARCH")
+    thin_file(check_given(file), arch, output)
     session.say(f"{_plain(str(output))}: {arch} of {_plain(str(file))}")
 
 
@@ -258,6 +265,11 @@ def path(session: Session) -> None:
     from macbuild.macho.tools.path import tool_folder
 
     typer.echo(str(tool_folder(session.project.store.root / "tools")))
+
+
+def _check_arch(arch: str, where: str) -> None:
+    if arch not in _ARCHS:
+        raise UsageError(f"unknown architecture {arch!r}", where=where, hint=f"choose from {', '.join(_ARCHS)}")
 
 
 def _pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:

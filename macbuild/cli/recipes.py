@@ -66,8 +66,9 @@ def _lint(session: Session) -> None:
 
     The lock must have the sources of all of them.
     """
+    from macbuild.documents import place_of
     from macbuild.recipe.check import problems
-    from macbuild.recipe.cycles import cycles
+    from macbuild.recipe.cycles import chain_text, cycles
     from macbuild.recipe.lint import repetitions
     from macbuild.recipe.load import load_recipe, recipe_paths
     from macbuild.recipe.lock import drift
@@ -88,8 +89,12 @@ def _lint(session: Session) -> None:
         root = folder.parent
         lines += [line for path in paths for line in repetitions(path, recipes)]
         lines += [line for name in recipes.own for line in problems(recipes[name], recipes.folder(name), root)]
-        lines += cycles(recipes)
-        unlocked = drift(project.locked_recipes(lock), lock, recipes.folder)
+        for ring in cycles(recipes):
+            where = place_of(recipes.folder(ring[0]) / "recipe.toml", ring[1])
+            lines.append(f"{where}: {chain_text(ring)}")
+        unlocked = [
+            f"{project.lock_path}: {line}" for line in drift(project.locked_recipes(lock), lock, recipes.folder)
+        ]
         lines += unlocked
         hint = f"run: {project.lock_command()}" if unlocked else None
     for line in lines:

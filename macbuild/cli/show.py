@@ -13,7 +13,7 @@ from macbuild.cli.tables import aligned, fold_for, grouped, terminal_width
 from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.commands.publish import PublishedArtifact
-from macbuild.errors import LockError, MacbuildError, UnreachableError, UsageError, nearest
+from macbuild.errors import LockError, MacbuildError, UnreachableError, UsageError
 from macbuild.plan.model import BuildSpec, FixSpec, Plan, Step
 
 __all__ = [
@@ -140,7 +140,7 @@ def graph(plan: Plan, form: str, *, components: bool = False) -> str:
         ]
         lines += [f"  {start} --> {end}" for start, end in edges]
         return "\n".join([*lines, ""])
-    raise UsageError(f"unknown graph format {form!r}", hint=nearest(form, ["dot", "mermaid"]))
+    raise UsageError(f"unknown graph format {form!r}", hint="choose from dot, mermaid")
 
 
 def failure_data(error: MacbuildError) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 
 from macbuild.commands.project import Project
+from macbuild.documents import place_of
 from macbuild.errors import RecipeError, UnreachableError
 from macbuild.events import Emit, Note, Progress
+from macbuild.files import os_errors
 from macbuild.recipe.lock import Lock, Pinned, SourceRef, Unpinned, source_refs
 from macbuild.recipe.model import Recipe
 from macbuild.recipe.release import Candidate
@@ -58,7 +60,9 @@ def write_lock(project: Project, old: Lock, emit: Emit, *, names: Sequence[str] 
     for ref, candidate, known in sources:
         if known is None:
             _check_local(project, ref, candidate)
-    with tempfile.TemporaryDirectory(prefix="macbuild-lock-") as folder:
+    with os_errors("temporary files"):
+        temporary = tempfile.TemporaryDirectory(prefix="macbuild-lock-")
+    with temporary as folder:
         pins = _Pins(project, emit, Path(folder))
         for ref, candidate, known in sources:
             if known is not None and not update and not isinstance(candidate.fetch, FileSource):
@@ -113,7 +117,7 @@ def _check_local(project: Project, ref: SourceRef, candidate: Candidate) -> None
         if not (folder / candidate.fetch.path).exists():
             problem = f"the source {ref.source!r} is {candidate.fetch.path!r}, and there is no such file or folder"
             hint = f"correct the path, then run: {project.lock_command(ref.component)}"
-            raise RecipeError(problem, where=folder / "recipe.toml", hint=hint)
+            raise RecipeError(problem, where=place_of(folder / "recipe.toml", candidate.fetch.path), hint=hint)
 
 
 class _Pins:

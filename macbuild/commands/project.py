@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from macbuild.config import Settings, bundled, is_installed, project_root
+from macbuild.config import Settings, bad_setting, bundled, is_installed, project_root
 from macbuild.epoch import source_date_epoch
 from macbuild.errors import MacbuildError, RecipeError, UsageError
 from macbuild.events import Emit
@@ -80,6 +80,10 @@ class Project:
     def recipes(self) -> Recipes:
         """All recipes by name: the project's, and those of macbuild that they do not replace."""
         folder, shipped = self.recipes_folder, bundled("recipes")
+        if self.settings.recipes is not None and not folder.is_dir():
+            given = (self.settings.recipes, self.environ, self.start)
+            hint = "point it at a folder of <name>/recipe.toml"
+            raise bad_setting("recipes", f"{folder} is not a folder", given, hint)
         if _same(folder, shipped):
             return load_recipes(folder)
         recipes = load_recipes(folder, lambda: load_recipes(shipped))
@@ -184,6 +188,10 @@ class Project:
             if not any(release.source for release in recipe.releases):
                 raise UsageError("has no source that could be replaced by a folder", where=f"--source {text}")
             folders[component] = self._path(folder)
+            if not folders[component].is_dir():
+                given = (self.settings.sources, self.environ, self.start)
+                hint = "give the top folder of the component's sources"
+                raise bad_setting("sources", f"{folders[component]} is not a folder", given, hint)
         return folders
 
     @cached_property

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from macbuild.build.programs import find_cmake
 from macbuild.commands.project import Project
-from macbuild.errors import PlanError, Terminated, TestsFailedError, ToolError, UsageError, nearest
+from macbuild.errors import PlanError, Terminated, TestsFailedError, ToolError, UsageError
 from macbuild.events import Emit
 from macbuild.plan.model import BuildSpec, Plan
 from macbuild.recipe.model import Recipe
@@ -184,7 +184,7 @@ def _goal(project: Project, plan: Plan) -> Path:
 
 def _known_sanitizer(name: str) -> str:
     if name not in _RUNTIMES:
-        raise UsageError(f"unknown sanitizer {name!r}", where="--sanitize", hint=nearest(name, list(_RUNTIMES)))
+        raise UsageError(f"unknown sanitizer {name!r}", where="--sanitize", hint=f"choose from {', '.join(_RUNTIMES)}")
     return name
 
 

@@ -53,6 +53,8 @@ def verify_dist(folder: Path) -> tuple[list[Verified], list[str]]:
     FileError
         The manifest is damaged, or something cannot be read.
     """
+    if not folder.is_dir():
+        raise UsageError("is not a folder", where=folder, hint="name the folder that --dist named")
     if not (folder / MANIFEST).is_file():
         raise UsageError(f"has no {MANIFEST}", where=folder, hint="name the folder that --dist named")
     entries = load_manifest(folder / MANIFEST).artifacts

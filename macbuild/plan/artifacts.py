@@ -8,9 +8,10 @@ from itertools import chain
 
 import msgspec
 
+from macbuild.audit.model import Exemption
 from macbuild.build.programs import package_version
 from macbuild.data import filled
-from macbuild.errors import PlanError, nearest
+from macbuild.errors import PlanError, RecipeError, nearest
 from macbuild.plan.components import ComponentPlan, ComponentPlanner
 from macbuild.plan.keys import data_digest, policy_digest
 from macbuild.plan.licenses import with_licenses
@@ -96,7 +97,7 @@ class ArtifactPlanner:
         others |= {need.recipe.name: need for need in plan.needs} | carried
         names = list(dict.fromkeys(include.component for include in package.include))
         includes = tuple(tuple(rule for rule in package.include if rule.component == name) for name in names)
-        steps = [self._taken(others, rules, arch) for rules in includes]
+        steps = [self._taken(plan.recipe.name, others, rules, arch) for rules in includes]
         spec = AssembleSpec(plan.recipe.name, package, includes)
         facts = {"recipe": data_digest(package)}
         if package.files:
@@ -106,19 +107,23 @@ class ArtifactPlanner:
         place = f"{plan.recipe.name}-{plan.version}-macos-{arch}"
         return self.components.builder.add(f"{place}/assemble{suffix}", "assemble", spec, facts, [plan.fixed, *steps])
 
-    def _taken(self, others: Mapping[str, ComponentPlan], rules: Sequence[Include], arch: str) -> Step:
-        """Return the step that makes what a package takes of another component."""
+    def _taken(self, component: str, others: Mapping[str, ComponentPlan], rules: Sequence[Include], arch: str) -> Step:
+        """Return the step that makes what a package of a component takes of another one."""
         name = rules[0].component
         if name not in others:
             hint = nearest(name, list(others))
-            raise PlanError(f"the package includes {name}, which it neither needs nor carries", hint=hint)
+            where = self.components.named_in(component, name)
+            raise RecipeError(
+                f"the package includes {name}, which it neither needs nor carries", where=where, hint=hint
+            )
         other = others[name]
         if not any(rule.packed for rule in rules):
             return other.fixed
         tarball = other.recipe.tarball
         if tarball is None or not all(rule.packed for rule in rules):
             problem = "has no tarball" if tarball is None else "cannot be included packed and not"
-            raise PlanError(f"{name} {problem}, and the package includes it packed")
+            where = self.components.named_in(component, name)
+            raise RecipeError(f"{name} {problem}, and the package includes it packed", where=where)
         return self._assembled(other, tarball, arch)
 
     def _pack(
@@ -184,7 +189,16 @@ def _rules(recipe: Recipe, package: Package, held: Sequence[ComponentPlan]) -> A
     """Return the audit rules of a package."""
     audits = [part.audit for part in _packed(recipe, package, held)]
     exports = {glob: rule for audit in reversed(audits) for glob, rule in audit.exports.items()}
-    return Audit(exempt=[exemption for audit in audits for exemption in audit.exempt], exports=exports)
+    exempt = [exemption for audit in audits for exemption in audit.exempt if _may_match(exemption, recipe, package)]
+    return Audit(exempt=exempt, exports=exports)
+
+
+def _may_match(exemption: Exemption, recipe: Recipe, package: Package) -> bool:
+    """Tell if an exemption is for a package: its path begins with the package's prefix, and with no longer one."""
+    if exemption.file[0] in "*?[":
+        return True
+    prefixes = [each.prefix for each in recipe.artifacts if exemption.file.startswith(each.prefix)]
+    return package.prefix == max(prefixes, key=len, default="")
 
 
 def _providers(plan: ComponentPlan) -> list[Step]:

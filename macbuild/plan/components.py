@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from macbuild.build.programs import cmake_versions
 from macbuild.data import filled
-from macbuild.errors import LockError, PlanError, UnreachableError
+from macbuild.documents import place, place_of
+from macbuild.errors import LockError, PlanError, RecipeError, UnreachableError, UsageError
 from macbuild.plan.builder import PlanBuilder
 from macbuild.plan.keys import data_digest, policy_digest, tool_digest
 from macbuild.plan.model import AuditSpec, BuildRequest, BuildSpec, FetchSpec, FixSpec, Need, Step
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ComponentPlan", "ComponentPlanner"]
 
+# Characters of paths that CMake cannot hold. In the store, where build folders are, also those that end its strings and
+# divide its lists and PATH.
+_NOT_IN_PROJECTS = "\n\\"
+_NOT_IN_STORES = '\n\\":;'
 # Component, version, and the architecture of macOS or "host".
 _Key: TypeAlias = tuple[str, str, str]
 
@@ -67,7 +73,7 @@ class ComponentPlan:
     checked: Step | None = None
 
     def closure(self) -> list[ComponentPlan]:
-        """Return what it is built with, directly and indirectly, each once; a `PlanError` for two versions of one."""
+        """Return what it is built with, directly and indirectly, each once; a `RecipeError` for two versions of one."""
         return _closure(self.needs, f"{self.recipe.name} {self.version}")
 
     def static(self) -> list[ComponentPlan]:
@@ -133,12 +139,46 @@ class ComponentPlanner:
         if key in self._path:
             names = [name for name, _, _ in (*self._path[self._path.index(key) :], key)]
             hint = "take one of these needs out of its recipe"
-            raise PlanError(f"needs itself: {chain_text(names)}", where=key[0], hint=hint)
+            where = self.named_in(names[0], names[1])
+            raise RecipeError(f"needs itself: {chain_text(names)}", where=where, hint=hint)
         self._path.append(key)
         try:
             yield
+        except PlanError:
+            self._check_references(*key)
+            raise
+        except RecipeError as error:
+            if error.where is not None:
+                raise
+            index = [release.version for release in self.recipes[key[0]].releases].index(key[1])
+            where = place(self._file(key[0]), "releases", index)
+            raise RecipeError(error.message, where=where, hint=error.hint) from error
         finally:
             self._path.pop()
+
+    def _file(self, name: str) -> Path:
+        return self.recipes.folder(name) / "recipe.toml"
+
+    def named_in(self, name: str, other: str, version: str = "") -> str:
+        """Return file and line where the recipe of a component names another one."""
+        return place_of(self._file(name), f"{other}@{version}", f"{other}@{{version}}", other, f"{other}@")
+
+    def _check_references(self, name: str, version: str, arch: str) -> None:
+        """Refuse a recipe that names components or versions of them that do not exist."""
+        recipe = self.recipes[name]
+        part = recipe.exact(version).slice(detect_host().arch if arch == "host" else arch)
+        options = recipe.build.options.values() if recipe.build else ()
+        tables = [option.components for option in options]
+        if part is not None:
+            tables += [dict(table) for table in (part.needs, part.trees, part.tools, part.carries)]
+        for table in tables:
+            for other, wanted in table.items():
+                try:
+                    self.recipes.known(other).exact(version if wanted == "{version}" else wanted)
+                except PlanError as error:
+                    where = self.named_in(name, other, wanted)
+                    problem = f"{error.where}: {error.message}" if error.where else error.message
+                    raise RecipeError(problem, where=where, hint=error.hint) from error
 
     def for_macos(self, recipe: Recipe, release: Release, arch: str, request: BuildRequest) -> ComponentPlan:
         """Return the plan of a release for one architecture of macOS.
@@ -170,7 +210,8 @@ class ComponentPlanner:
         for need in needs:
             if parse_version(need.part.minimum_macos) > parse_version(part.minimum_macos):
                 problem = f"needs {need.recipe.name} {need.version}, which needs macOS {need.part.minimum_macos}"
-                raise PlanError(problem, where=f"{recipe.name} {release.version} {arch} {part.minimum_macos}")
+                problem = f"{release.version} for {arch} and macOS {part.minimum_macos} {problem}"
+                raise RecipeError(problem, where=self.named_in(recipe.name, need.recipe.name, need.version))
         deployment = max(request.deployment or "0", part.minimum_macos, key=parse_version)
         target = Target("arm64" if arch == "arm64" else "x86_64", deployment)
         plan = self._built(_BuildInputs(recipe, release, part, needs, target, request.toolchain))
@@ -275,6 +316,8 @@ class ComponentPlanner:
         """Return the plan of a component as far as its build step."""
         recipe, release, part, target = job.recipe, job.release, job.part, job.target
         assert recipe.build is not None
+        _check_path(self.recipes.root_of(recipe.name), _NOT_IN_PROJECTS, "move the project")
+        _check_path(self.builder.store.root, _NOT_IN_STORES, "set MACBUILD_CACHE_DIR to another folder")
         roles: list[tuple[Need, Step]] = []
         sources: tuple[FetchSpec, ...] = ()
         port = bool(recipe.build.project)
@@ -356,7 +399,13 @@ class ComponentPlanner:
     def _files(self, component: str, globs: Sequence[str]) -> tuple[int, str]:
         key = (component, tuple(globs))
         if key not in self._inputs:
-            self._inputs[key] = inputs_digest(self.recipes.root_of(component), self.recipes.folder(component), globs)
+            try:
+                digested = inputs_digest(self.recipes.root_of(component), self.recipes.folder(component), globs)
+            except RecipeError as error:
+                named = [glob for glob in globs if repr(glob) in error.message]
+                where = place_of(self._file(component), *named)
+                raise RecipeError(error.message, where=where, hint=error.hint) from error
+            self._inputs[key] = digested
         return self._inputs[key]
 
     def _checked(self, plan: ComponentPlan, place: str, target: Target, request: BuildRequest) -> Step:
@@ -382,6 +431,14 @@ class ComponentPlanner:
         return self.builder.add(f"{place}/audit", "audit", audit, facts, [fixed])
 
 
+def _check_path(folder: Path, unusable: str, hint: str) -> None:
+    """Refuse a folder in which CMake or a compiler would fail later, for a reason that is hard to find."""
+    found = next((character for character in str(folder.absolute()) if character in unusable), None)
+    if found is not None:
+        problem = f"nothing can be compiled in a folder with {found!r} in its path, which CMake and PATH cannot hold"
+        raise UsageError(problem, where=repr(str(folder)), hint=hint)
+
+
 def _closure(needs: Sequence[ComponentPlan], where: str) -> list[ComponentPlan]:
     found: dict[str, ComponentPlan] = {}
     waiting = list(needs)
@@ -389,7 +446,7 @@ def _closure(needs: Sequence[ComponentPlan], where: str) -> list[ComponentPlan]:
         need = waiting.pop(0)
         same = found.setdefault(need.recipe.name, need)
         if same.version != need.version:
-            raise PlanError(f"is built with {need.recipe.name} {same.version} and {need.version}", where=where)
+            raise RecipeError(f"{where} is built with {need.recipe.name} {same.version} and {need.version}")
         if same is need:
             waiting += need.needs
     return list(found.values())

@@ -6,23 +6,26 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
-from macbuild.audit.catalogue import RULES
-from macbuild.errors import nearest
-from macbuild.recipe.model import Recipe
-from macbuild.recipe.release import SLICES
+from macbuild.documents import Keys, place, title
+from macbuild.recipe.model import PackageFacts, Recipe
+from macbuild.recipe.release import ANY, SLICES
 from macbuild.source.fetch.sources import FileSource
 from macbuild.target import macos_exists
 
 __all__ = ["problems"]
 
+Found: TypeAlias = Iterator[tuple[Keys, str]]
+"""Problems, each with the key that has it."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def problems(recipe: Recipe, folder: Path, project: Path) -> list[str]:
-    """Return what cannot be used of a recipe, a line each.
+    """Return what cannot be used of a recipe, each after its file and line.
 
     Parameters
     ----------
@@ -34,89 +37,96 @@ def problems(recipe: Recipe, folder: Path, project: Path) -> list[str]:
         The folder that local sources must be in.
     """
     found = [
-        *_control_characters(msgspec.to_builtins(recipe), ""),
+        *_control_characters(msgspec.to_builtins(recipe), ()),
         *_license(recipe),
         *_places(recipe),
         *_links(recipe),
-        *_exemptions(recipe),
         *_minimum_macos(recipe),
         *_local_sources(recipe, folder, project),
     ]
     if not re.fullmatch(r"https?://[^\s/]+\S*", recipe.homepage):
-        found.append(f"homepage is {recipe.homepage!r}, which is not an http or https address")
-    return [f"{recipe.name}: {line}" for line in dict.fromkeys(found)]
+        found.append((("homepage",), f"homepage is {recipe.homepage!r}, which is not an http or https address"))
+    path = folder / "recipe.toml"
+    return [f"{place(path, *keys)}: {line}" for line, keys in {line: keys for keys, line in found}.items()]
 
 
-def _control_characters(data: object, where: str) -> Iterator[str]:
+def _control_characters(data: object, keys: tuple[str | int, ...]) -> Found:
     if isinstance(data, str) and _CONTROL.search(data):
-        yield f"{where} has a line break or another control character: {data!r}"
+        yield keys, f"{title(keys)} has a line break or another control character: {data!r}"
     elif isinstance(data, dict):
         for key, value in data.items():
-            yield from _control_characters(value, f"{where}.{key}".lstrip("."))
+            yield from _control_characters(value, (*keys, key))
     elif isinstance(data, list):
         for index, value in enumerate(data):
-            yield from _control_characters(value, f"{where}[{index}]")
+            yield from _control_characters(value, (*keys, index))
 
 
-def _license(recipe: Recipe) -> Iterator[str]:
+def _license(recipe: Recipe) -> Found:
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
         plain = canonicalize_license_expression(recipe.license)
     except InvalidLicenseExpression:
-        yield f"license is {recipe.license!r}, which is not an SPDX expression such as 'MIT' or 'Apache-2.0 OR MIT'"
+        problem = "which is not an SPDX expression such as 'MIT' or 'Apache-2.0 OR MIT'"
+        yield ("license",), f"license is {recipe.license!r}, {problem}"
         return
     if plain != recipe.license:
-        yield f"license is {recipe.license!r}: write {plain!r}"
+        yield ("license",), f"license is {recipe.license!r}: write {plain!r}"
 
 
 def _leads_out(path: str) -> bool:
     return path.startswith("/") or posixpath.normpath(path).split("/")[0] == ".."
 
 
-def _places(recipe: Recipe) -> Iterator[str]:
+def _places(recipe: Recipe) -> Found:
     """Yield places of files that are outside of the stage or the package."""
-    rules = [(f"layouts {name}", rule) for name, layout in recipe.layouts.items() for rule in layout]
-    places = [(where, rule.to) for where, rule in rules if not isinstance(rule, str)]
-    for package in [recipe.every_package, *(recipe.packages or [])]:
-        places += [("packages include", include.to) for include in package.include]
-        places += [("packages files", rule.to) for rule in package.files]
-    for where, place in places:
-        if place and _leads_out(place):
-            yield f"{where} puts files at {place!r}, which leads out of the artifact"
+    places: list[tuple[Keys, str]] = [
+        (("layouts", name, index, "to"), rule.to)
+        for name, layout in recipe.layouts.items()
+        for index, rule in enumerate(layout)
+        if not isinstance(rule, str)
+    ]
+    packages: list[tuple[tuple[str | int, ...], PackageFacts]] = [(("every_package",), recipe.every_package)]
+    packages += [(("packages", index), package) for index, package in enumerate(recipe.packages or [])]
+    for keys, package in packages:
+        places += [((*keys, "include", index, "to"), rule.to) for index, rule in enumerate(package.include)]
+        places += [((*keys, "files", index, "to"), rule.to) for index, rule in enumerate(package.files)]
+    for where, path in places:
+        if path and _leads_out(path):
+            yield where, f"{title(where[:-2])} puts files at {path!r}, which leads out of the artifact"
 
 
-def _links(recipe: Recipe) -> Iterator[str]:
-    for link in recipe.links:
+def _links(recipe: Recipe) -> Found:
+    for index, link in enumerate(recipe.links):
         target = posixpath.join(posixpath.dirname(link.path), link.target)
         if _leads_out(link.path) or link.target.startswith("/") or _leads_out(target):
-            yield f"links has {link.path!r} to {link.target!r}, which leads out of the artifact"
+            yield ("links", index), f"links has {link.path!r} to {link.target!r}, which leads out of the artifact"
 
 
-def _exemptions(recipe: Recipe) -> Iterator[str]:
-    for exemption in recipe.audit.exempt:
-        if exemption.rule not in RULES:
-            yield f"audit.exempt has the unknown rule {exemption.rule!r}; {nearest(exemption.rule, list(RULES))}"
+def _minimum_macos(recipe: Recipe) -> Found:
+    for index, release in enumerate(recipe.releases):
+        for arch in SLICES:
+            part = release.slice(arch)
+            if part is not None and not macos_exists(part.minimum_macos):
+                problem = f"has minimum_macos {part.minimum_macos!r}, which does not exist"
+                own = release.own(arch)
+                keys = [arch] if own is not None and own.minimum_macos else []
+                yield ("releases", index, *keys, "minimum_macos"), f"releases {release.version} {problem}"
 
 
-def _minimum_macos(recipe: Recipe) -> Iterator[str]:
-    for release in recipe.releases:
-        for part in filter(None, map(release.slice, SLICES)):
-            if not macos_exists(part.minimum_macos):
-                yield f"releases {release.version} has minimum_macos {part.minimum_macos!r}, which does not exist"
-
-
-def _local_sources(recipe: Recipe, folder: Path, project: Path) -> Iterator[str]:
-    for release in recipe.releases:
-        for arch in ("any", *SLICES, "linux_x86_64"):
-            for candidate in release.sources(arch):
+def _local_sources(recipe: Recipe, folder: Path, project: Path) -> Found:
+    for number, release in enumerate(recipe.releases):
+        for arch in (ANY, *SLICES, "linux_x86_64"):
+            for index, candidate in enumerate(release.sources(arch)):
                 if isinstance(candidate.fetch, FileSource):
-                    yield from _local(candidate.fetch.path, folder, project)
+                    keys = ["source"] if arch == ANY else [arch, "sources"]
+                    problem = _local(candidate.fetch.path, folder, project)
+                    if problem:
+                        yield ("releases", number, *keys, index, "fetch", "path"), problem
 
 
-def _local(text: str, folder: Path, project: Path) -> Iterator[str]:
+def _local(text: str, folder: Path, project: Path) -> str | None:
     path = folder / text
     if not path.resolve().is_relative_to(project.resolve()):
-        yield f"the local source {text!r} is outside of the project, so others do not have it"
-    elif not path.exists():
-        yield f"the local source {text!r} does not exist"
+        return f"the local source {text!r} is outside of the project, so others do not have it"
+    return None if path.exists() else f"the local source {text!r} does not exist"

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from macbuild.data import PLACEHOLDER, Data, filled, load_toml
+from macbuild.data import PLACEHOLDER, Data, filled
+from macbuild.documents import load_document, place, place_of
 from macbuild.errors import RecipeError, nearest
 from macbuild.recipe.model import LICENSES, Include, LayoutRule, Package, Recipe
 from macbuild.recipe.options import Option
@@ -56,9 +57,11 @@ def complete(recipe: Recipe, path: Path) -> Recipe:
         If the shared file cannot be read or contradicts the recipe, or a placeholder is unknown.
     """
     if recipe.shared:
-        recipe = _with_shared(recipe, load_toml(path.parent / recipe.shared, Shared, RecipeError), path)
+        recipe = _with_shared(recipe, load_document(path.parent / recipe.shared, Shared, RecipeError), path)
     if not recipe.releases:
-        raise RecipeError("there are no releases", where=path, hint="add [[releases]] with a version")
+        raise RecipeError(
+            "there are no releases", where=place(path, "releases"), hint="add [[releases]] with a version"
+        )
     releases = [_release(recipe, release, path) for release in recipe.releases]
     packages = recipe.packages
     if packages is not None:
@@ -68,7 +71,8 @@ def complete(recipe: Recipe, path: Path) -> Recipe:
 
 def _with_shared(recipe: Recipe, shared: Shared, path: Path) -> Recipe:
     if recipe.releases and shared.releases:
-        raise RecipeError(f"the releases are also in {recipe.shared}", where=path, hint="keep them in one of the two")
+        where = place(path, "releases")
+        raise RecipeError(f"the releases are also in {recipe.shared}", where=where, hint="keep them in one of the two")
     build = recipe.build and replace(
         recipe.build,
         definitions={**shared.definitions, **recipe.build.definitions},
@@ -85,9 +89,11 @@ def _with_shared(recipe: Recipe, shared: Shared, path: Path) -> Recipe:
 
 def _release(recipe: Recipe, release: Release, path: Path) -> Release:
     """Return a release with what all have in common, its architectures, and sources without placeholders."""
+    index = recipe.releases.index(release)
     release = _over(release, recipe.every_release)
     if release.archs is not None and recipe.build is None:
-        raise RecipeError("archs is for what is built; what is repackaged has those with sources", where=path)
+        where = place(path, "releases", index, "archs")
+        raise RecipeError("archs is for what is built; what is repackaged has those with sources", where=where)
     archs = release.archs
     if archs is None:
         archs = [arch for arch in SLICES if recipe.build or release.own(arch)]
@@ -131,11 +137,13 @@ def _fetched(candidates: list[Candidate], names: Mapping[str, str], path: Path) 
         for name in PLACEHOLDER.findall(msgspec.json.encode(candidate.fetch).decode()):
             if name not in names:
                 hint = nearest(name, sorted(names))
-                raise RecipeError(f"the source {candidate.name!r} has the unknown {{{name}}}", where=path, hint=hint)
+                where = place_of(path, f"{{{name}}}")
+                raise RecipeError(f"the source {candidate.name!r} has the unknown {{{name}}}", where=where, hint=hint)
         try:
             (fetch,) = filled([candidate.fetch], names)
         except msgspec.ValidationError as error:
-            raise RecipeError(f"the source {candidate.name!r}: {error}", where=path) from error
+            where = place_of(path, candidate.name)
+            raise RecipeError(f"the source {candidate.name!r}: {error}", where=where) from error
         found.append(replace(candidate, fetch=fetch))
     return found
 

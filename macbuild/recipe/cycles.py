@@ -17,8 +17,8 @@ def chain_text(names: Sequence[str]) -> str:
     return f"{first} needs " + ", which needs ".join(rest)
 
 
-def cycles(recipes: Mapping[str, Recipe]) -> list[str]:
-    """Return a line for components that need each other; of several such rings, one is found at a time.
+def cycles(recipes: Mapping[str, Recipe]) -> list[list[str]]:
+    """Return the names of components that need each other, the first one again at the end; one such ring at a time.
 
     Other versions of a component are other nodes. A component may be its own tool, as protoc is for protobuf.
     """
@@ -34,7 +34,7 @@ def cycles(recipes: Mapping[str, Recipe]) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        return [chain_text([name for name, _ in reversed(error.args[1])])]
+        return [[name for name, _ in reversed(error.args[1])]]
     return []
 
 

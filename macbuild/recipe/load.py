@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
-from macbuild.data import PLACEHOLDER, filled, load_toml
+from macbuild.data import PLACEHOLDER, filled
+from macbuild.documents import Keys, load_document, place, place_of
 from macbuild.errors import PlanError, RecipeError, nearest
 from macbuild.recipe.complete import complete
 from macbuild.recipe.model import Build, Recipe
@@ -24,28 +25,49 @@ def load_recipe(path: Path) -> Recipe:
     Raises
     ------
     RecipeError
-        With the file, the key and the nearest valid key.
+        With the file, the line, the key and the nearest valid key.
     """
-    recipe = complete(load_toml(path, Recipe, RecipeError), path)
+    recipe = complete(load_document(path, Recipe, RecipeError), path)
     if recipe.name != path.parent.name:
-        raise RecipeError(f"name is {recipe.name!r}, the folder is {path.parent.name!r}", where=path)
+        where = place(path, "name")
+        raise RecipeError(f"name is {recipe.name!r}, the folder is {path.parent.name!r}", where=where)
     versions = [parse_version(release.version) for release in recipe.releases]
-    if len(set(versions)) != len(versions):
-        raise RecipeError("a version is listed twice in releases", where=path)
+    if (index := _repeated(versions)) is not None:
+        raise RecipeError("a version is listed twice in releases", where=place(path, "releases", index, "version"))
     for release in recipe.releases:
         for arch in (ANY, *SLICES, "linux_x86_64"):
             _check_sources(recipe, release, arch, path)
         if recipe.build is None:
-            _check_repackaged(release, path)
+            _check_repackaged(release, path, recipe.releases.index(release))
     _check_build(recipe, path)
     kinds = [package.kind for package in recipe.artifacts]
-    if len(set(kinds)) != len(kinds):
-        raise RecipeError("there are two packages of one kind", where=path)
+    if (index := _repeated(kinds)) is not None:
+        raise RecipeError("there are two packages of one kind", where=place(path, "packages", index, "kind"))
     if recipe.every_package != type(recipe.every_package)() and not recipe.packages:
-        raise RecipeError("every_package has facts, and there are no packages to have them", where=path)
+        where = place(path, "every_package")
+        raise RecipeError("every_package has facts, and there are no packages to have them", where=where)
     if "wheel" in kinds and not (path.parent / "pyproject.toml").is_file():
-        raise RecipeError("a wheel is wanted, and there is no pyproject.toml beside the recipe", where=path)
+        where = place(path, "packages", kinds.index("wheel"))
+        raise RecipeError("a wheel is wanted, and there is no pyproject.toml beside the recipe", where=where)
+    _check_exemptions(recipe, path)
     return recipe
+
+
+def _repeated(values: Sequence[object]) -> int | None:
+    """Return the position of the first value that is in a list before, if there is one."""
+    return next((index for index, value in enumerate(values) if value in values[:index]), None)
+
+
+def _check_exemptions(recipe: Recipe, path: Path) -> None:
+    """Refuse exemptions from rules that do not exist."""
+    if recipe.audit.exempt:
+        from macbuild.audit.catalogue import RULES
+
+        for index, exemption in enumerate(recipe.audit.exempt):
+            if exemption.rule not in RULES:
+                where = place(path, "audit", "exempt", index, "rule")
+                hint = nearest(exemption.rule, list(RULES))
+                raise RecipeError(f"audit.exempt has the unknown rule {exemption.rule!r}", where=where, hint=hint)
 
 
 class _OwnRecipes(Mapping[str, Recipe]):
@@ -196,7 +218,8 @@ def load_recipes(root: Path, base: Callable[[], Recipes] | None = None) -> Recip
     for path in recipe_paths(root):
         same = folders.setdefault(path.parent.name, path.parent)
         if same != path.parent:
-            raise RecipeError(f"{path.parent.name!r} is the name of two components, also in {same}", where=path)
+            where = place(path, "name")
+            raise RecipeError(f"{path.parent.name!r} is the name of two components, also in {same}", where=where)
     return Recipes(root, folders, base)
 
 
@@ -206,16 +229,17 @@ def _check_build(recipe: Recipe, path: Path) -> None:
     if build is None:
         return
     if not build.inputs and not build.project:
-        raise RecipeError("build.inputs is empty, and build.project names no source", where=path)
+        raise RecipeError("build.inputs is empty, and build.project names no source", where=place(path, "build"))
     parts = [part for release in recipe.releases for part in map(release.slice, SLICES) if part is not None]
     sources = {recipe.name, "version", "arch"}.union(*(part.trees for part in parts))
     needs = {name for part in parts for name in part.needs}
     needs |= {name for option in build.options.values() for name in references(option.needs)}
     for name in build.borrowed:
+        where = place(path, "build", "inputs")
         if name == recipe.name:
-            raise RecipeError("borrows its own inputs", where=path)
+            raise RecipeError("borrows its own inputs", where=where)
         if name in needs | sources:
-            raise RecipeError(f"{name} is needed and its inputs are borrowed, so its folder is not one", where=path)
+            raise RecipeError(f"{name} is needed and its inputs are borrowed, so its folder is not one", where=where)
     places = sources | needs | set(build.borrowed)
     values = [*build.definitions.values()]
     for name, option in build.options.items():
@@ -223,7 +247,8 @@ def _check_build(recipe: Recipe, path: Path) -> None:
         for other in option.requires:
             if other not in build.options:
                 hint = nearest(other, list(build.options))
-                raise RecipeError(f"{name} requires {other!r}, which is not an option", where=path, hint=hint)
+                where = place(path, "build", "options", name, "requires")
+                raise RecipeError(f"{name} requires {other!r}, which is not an option", where=where, hint=hint)
     _check_placeholders([build.project, *(rule.source for rule in build.install)], sources, "source", path)
     _check_placeholders(values, places, "component", path)
 
@@ -232,32 +257,38 @@ def _check_placeholders(texts: Iterable[str], known: Collection[str], kind: str,
     for name in (name for text in texts for name in PLACEHOLDER.findall(text)):
         if name not in known:
             hint = nearest(name, sorted(known))
-            raise RecipeError(f"{{{name}}} is not a {kind} that the build sees", where=path, hint=hint)
+            where = place_of(path, f"{{{name}}}")
+            raise RecipeError(f"{{{name}}} is not a {kind} that the build sees", where=where, hint=hint)
 
 
 def _check_sources(recipe: Recipe, release: Release, arch: str, path: Path) -> None:
     """Refuse two sources of one name, an unknown layout, and a release that is neither repackaged nor built."""
     sources = release.sources(arch)
-    where = f"releases {release.version} {arch}"
-    if len({candidate.name for candidate in sources}) != len(sources):
-        raise RecipeError(f"two sources of {release.version} for {arch} have the same name", where=path)
-    for candidate in sources:
+    title = f"releases {release.version} {arch}"
+    keys: Keys = ("releases", recipe.releases.index(release), *(["source"] if arch == ANY else [arch, "sources"]))
+    if (index := _repeated([candidate.name for candidate in sources])) is not None:
+        where = place(path, *keys, index, "name")
+        raise RecipeError(f"two sources of {release.version} for {arch} have the same name", where=where)
+    for index, candidate in enumerate(sources):
         if candidate.layout not in recipe.layouts:
             hint = nearest(candidate.layout, list(recipe.layouts))
-            problem = f"{where} {candidate.name} has the unknown layout {candidate.layout!r}"
-            raise RecipeError(problem, where=path, hint=hint)
+            problem = f"{title} {candidate.name} has the unknown layout {candidate.layout!r}"
+            raise RecipeError(problem, where=place(path, *keys, index, "layout"), hint=hint)
         try:
             recipe.layout(candidate, {})
         except PlanError as error:
-            raise RecipeError(error.message, where=path, hint=error.hint) from error
+            where = place(path, "layouts", candidate.layout)
+            raise RecipeError(error.message, where=where, hint=error.hint) from error
     if arch == ANY and sources and not recipe.build and release.archs:
-        raise RecipeError(f"releases {release.version} has a source to compile, and there is no [build]", where=path)
+        problem = f"releases {release.version} has a source to compile, and there is no [build]"
+        raise RecipeError(problem, where=place(path, *keys))
     if release.slice(arch) is not None and bool(sources) == bool(recipe.build):
         hint = "a component has either [build], or sources for each architecture"
-        raise RecipeError(f"{where} has {'sources and a build' if sources else 'no sources'}", where=path, hint=hint)
+        problem = f"{title} has {'sources and a build' if sources else 'no sources'}"
+        raise RecipeError(problem, where=place(path, *keys), hint=hint)
 
 
-def _check_repackaged(release: Release, path: Path) -> None:
+def _check_repackaged(release: Release, path: Path, index: int) -> None:
     """Refuse what only a build uses, and a minimum macOS that is missing or belongs to nothing."""
     tables: dict[str, ReleaseFacts] = {"": release}
     for name in SLICES:
@@ -268,8 +299,10 @@ def _check_repackaged(release: Release, path: Path) -> None:
         words = [word for word in ("needs", "carries", "tools", "trees") if getattr(facts, word)]
         if words:
             problem = f"releases {release.version}{arch} has {words[0]}, and the recipe has no [build] to use them"
-            raise RecipeError(problem, where=path)
+            raise RecipeError(problem, where=place(path, "releases", index, *arch.split(), words[0]))
         if arch and not (facts.minimum_macos or release.minimum_macos):
-            raise RecipeError(f"releases {release.version}{arch} has no minimum_macos", where=path)
+            where = place(path, "releases", index, *arch.split())
+            raise RecipeError(f"releases {release.version}{arch} has no minimum_macos", where=where)
     if release.minimum_macos and not release.archs:
-        raise RecipeError(f"releases {release.version} has minimum_macos, and no files for macOS", where=path)
+        where = place(path, "releases", index, "minimum_macos")
+        raise RecipeError(f"releases {release.version} has minimum_macos, and no files for macOS", where=where)

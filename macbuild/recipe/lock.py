@@ -12,7 +12,8 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from macbuild.data import Data, convert, parse_toml, read_text
+from macbuild.data import Data
+from macbuild.documents import converted, parse_document, place, read_document
 from macbuild.errors import LockError
 from macbuild.files import atomic_path
 from macbuild.recipe.model import Recipe
@@ -168,21 +169,24 @@ def load_lock(path: Path, command: str = "macbuild lock") -> Lock:
 
 
 def _read_lock(path: Path) -> Lock:
-    text = read_text(path, LockError)
+    text = read_document(path, LockError)
     if not text.strip():
         raise LockError("is empty", where=path)
-    if _CONFLICT.search(text):
-        raise LockError("has the conflict markers of a merge", where=path, hint="choose one side of each conflict")
-    data = parse_toml(text, path, LockError)
+    if marker := _CONFLICT.search(text):
+        where = f"{path}:{text.count(chr(10), 0, marker.start()) + 1}"
+        raise LockError("has the conflict markers of a merge", where=where, hint="choose one side of each conflict")
+    data = parse_document(text, path, LockError)
     if data.get("version") != FORMAT:
         problem = f"lock version {data.get('version')!r}, this macbuild reads {FORMAT}"
-        raise LockError(problem, where=path, hint="use the macbuild that wrote it")
-    lock = convert(data, Lock, path, LockError)
+        raise LockError(problem, where=place(path, "version"), hint="use the macbuild that wrote it")
+    lock = converted(data, Lock, path, LockError)
     seen: set[str] = set()
-    for entry in (*lock.pinned, *lock.unpinned):
-        if entry.id in seen:
-            raise LockError(f"{entry.id} is listed twice", where=path, hint="keep one of the two")
-        seen.add(entry.id)
+    for kind, entries in (("pinned", lock.pinned), ("unpinned", lock.unpinned)):
+        for index, entry in enumerate(entries):
+            if entry.id in seen:
+                where = place(path, kind, index)
+                raise LockError(f"{entry.id} is listed twice", where=where, hint="keep one of the two")
+            seen.add(entry.id)
     return lock
 
 

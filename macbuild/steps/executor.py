@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from macbuild.errors import MacbuildError, UnreachableError
+from macbuild.documents import place_of
+from macbuild.errors import MacbuildError, RecipeError, UnreachableError
 from macbuild.events import Note, Status, StepFinished, StepsPlanned, StepStarted
 from macbuild.plan.model import FetchSpec, Plan, Step
 from macbuild.steps.context import Cancelled, Context
@@ -123,6 +126,19 @@ class _Execution:
         except MacbuildError as error:
             self.outcome.errors[step.id] = error
 
+    def _run_in(self, work: Path, step: Step) -> str:
+        """Run a step; an error about its recipe names the recipe's file and line."""
+        try:
+            return run_step(step, self.outcome.plan, self.context, work)
+        except RecipeError as error:
+            name = step.id.partition("-")[0]  # no name of a component has a hyphen
+            if name not in self.context.recipes:
+                raise
+            texts = [text for text in re.findall(r"'([^']*)'", error.message) if text]
+            texts += [error.where] if error.where else []
+            where = place_of(self.context.recipes.folder(name) / "recipe.toml", *texts)
+            raise RecipeError(error.message, where=where, hint=error.hint) from error
+
     def _run_one(self, step: Step) -> float:
         context = self.context
         started = time.monotonic()
@@ -138,7 +154,7 @@ class _Execution:
                         self.jobserver.token(context.cancelled.is_set),
                         context.store.building(step.key, step.id) as work,
                     ):
-                        detail = run_step(step, self.outcome.plan, context, work)
+                        detail = self._run_in(work, step)
                     status = "built"
                 context.store.write_record(step.id, step.ingredients)
         except Cancelled:

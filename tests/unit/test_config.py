@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from macbuild.config import Settings, load_settings, settings_table
-from macbuild.errors import ConfigError
+from macbuild.errors import ConfigError, UsageError
 
 
 def load(folder: Path, text: str = "", *, name: str = "macbuild.toml", **environ: str) -> Settings:
@@ -58,17 +58,11 @@ def test_a_pyproject_of_others_is_skipped(tmp_path: Path, text: str) -> None:
 def test_unknown_keys_and_wrong_types_in_a_file_name_file_and_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, "jbos = 3")
-    assert caught.value.where == str(tmp_path / "macbuild.toml")
+    assert caught.value.where == f"{tmp_path / 'macbuild.toml'}:1"
     assert caught.value.hint == "did you mean 'jobs'?"
     for text, key in (("jobs = 'many'", "jobs"), ("mirrors = 'x'", "mirrors"), ("offline = 1", "offline")):
         with pytest.raises(ConfigError, match=f"'{key}'"):
             load(tmp_path, text)
-
-
-def test_unknown_variables_are_errors_with_a_suggestion(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, MACBUILD_ARHC="arm64")
-    assert (caught.value.where, caught.value.hint) == ("MACBUILD_ARHC", "did you mean 'MACBUILD_ARCH'?")
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("yes", True), ("OFF", False), ("0", False)])
@@ -81,39 +75,11 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("MACBUILD_JOBS", "0"),
-        ("MACBUILD_JOBS", "-1"),
-        ("MACBUILD_JOBS", "9" * 5000),
-        ("MACBUILD_JOBS", "1.5"),
-        ("MACBUILD_ARCH", "arm65"),
-        ("MACBUILD_OFFLINE", "maybe"),
-        ("MACBUILD_COLOR", "blue"),
-        ("MACBUILD_DEPLOYMENT_TARGET", "sonoma"),
-        ("MACOSX_DEPLOYMENT_TARGET", "14.x"),
-        ("MACBUILD_DIST", "~nobody-of-this-name/x"),
-    ],
-)
-def test_a_bad_value_in_a_variable_names_the_variable(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, "", **{name: text})
-    assert caught.value.where == name
-
-
-@pytest.mark.parametrize("text", ["arch = 'arm65'", "jobs = 0", "dist = ''", "deployment_target = 'x'", "color = 'no'"])
-def test_a_bad_value_in_a_file_names_file_and_key(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, text)
-    assert str(tmp_path / "macbuild.toml") in str(caught.value)
-    assert text.split(maxsplit=1)[0] in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("flags", "flag"), [({"jobs": 0}, "--jobs"), ({"dist": ""}, "--dist"), ({"arch": "x"}, "--arch")]
+    ("flags", "flag"),
+    [({"jobs": 0}, "--jobs"), ({"dist": ""}, "--dist"), ({"arch": "x"}, "--arch"), ({"color": "x"}, "--color")],
 )
 def test_a_bad_flag_is_not_mistaken_for_a_missing_one(tmp_path: Path, flags: dict[str, object], flag: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UsageError) as caught:
         load_settings(flags, {}, tmp_path)
     assert caught.value.where == flag
 
@@ -134,6 +100,7 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     (tmp_path / "macbuild.toml").write_text(
         "dist = 'out'\nmirrors = ['m', 'https://x/y']\npolicy = 'p.toml'\nlock = '/l'"
     )
+    (tmp_path / "p.toml").touch()
     settings = load_settings({}, {}, tmp_path / "inner")
     assert settings.dist == str(tmp_path / "out")
     assert settings.mirrors == [str(tmp_path / "m"), "https://x/y"]

@@ -261,6 +261,18 @@ def test_a_signature_is_verified_again_by_other_code(store: Store) -> None:
     assert not store.is_verified(OTHER, "a" * 64)
 
 
+def test_prune_removes_what_no_download_resumes(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    store.prepare()
+    folder = store.partial("a" * 64)
+    (folder / "0123456789abcdef").mkdir(parents=True)
+    kept = ["a.part", "a.part.json", "a.part.lock"]
+    for name in (*kept, "a.part.0123456789abcdef", "a.part.0123456789abcdef.json", "b.part.lock"):
+        (folder / name).touch()
+    store.prune(30)
+    assert sorted(path.name for path in folder.iterdir()) == kept
+
+
 def test_prune_removes_facts_that_were_not_used(store: Store) -> None:
     facts = store.facts("code")
     for key in ("used", "unused"):

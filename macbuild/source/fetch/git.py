@@ -16,6 +16,7 @@ from macbuild.errors import FetchError, ToolError, UnreachableError
 from macbuild.events import Meter, throttled
 from macbuild.files import tree_size
 from macbuild.source.fetch.child import Finished, run
+from macbuild.source.fetch.exchange import Patience
 from macbuild.source.fetch.packages import failure
 from macbuild.source.fetch.sources import GitSource
 from macbuild.source.fetch.trees import SourceNode, write_tar
@@ -28,7 +29,12 @@ _LOCAL = re.compile(
     r"GIT_(DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|NAMESPACE|COMMON_DIR)"
 )
 _REMOTE = re.compile(r"[0-9a-f]{40}\trefs/\S+")
-_COMMAND = ["git", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false"]
+_PATIENCE = Patience()
+_COMMAND = [
+    *("git", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false"),
+    *("-c", f"http.lowSpeedLimit={_PATIENCE.minimum / _PATIENCE.window:.0f}"),
+    *("-c", f"http.lowSpeedTime={_PATIENCE.window:.0f}"),
+]
 
 
 def fetch_git(source: GitSource, folder: Path, progress: Meter, limit: int) -> Path:

@@ -9,15 +9,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from macbuild.errors import FetchError, NoSpaceError, ToolError, UnreachableError
 from macbuild.events import Meter
 from macbuild.files import tree_size
 from macbuild.source.fetch.child import Finished, run
+from macbuild.source.fetch.exchange import Patience
 from macbuild.source.fetch.sources import NpmSource, SdistSource, WheelSource
 
 __all__ = ["failure", "fetch_npm", "fetch_sdist", "fetch_wheel", "without_passwords"]
 
+PATIENCE: Final = Patience()
+"""How slow a download by pip may be: as slow as one by macbuild itself."""
 _WEIGHED = 1.0  # seconds between checks of the folder's size
 _RAW_PROGRESS = re.compile(r"Progress (\d{1,18}) of (\d{1,18})")
 _NPM_SUMMARY = re.compile(r'"summary": "(.*)",?')
@@ -127,6 +131,7 @@ class _Pip:
         self._done = 0
         self._total: int | None = None
         self._weighed = time.monotonic()
+        self._mark: tuple[float, int] | None = None
 
     def download(
         self,
@@ -152,11 +157,25 @@ class _Pip:
         if time.monotonic() - self._weighed > _WEIGHED:
             self._check(tree_size(self._folder))
             self._weighed = time.monotonic()
+        self._check_rate()
+
+    def _check_rate(self) -> None:
+        """Give up a server that sends hardly anything: pip itself waits as long as there is a byte now and then."""
+        if self._mark is None or self._done == self._total:
+            return
+        since, before = self._mark
+        if self._done - before >= PATIENCE.minimum:
+            self._mark = (time.monotonic(), self._done)
+        elif time.monotonic() - since > PATIENCE.window:
+            problem = f"only {self._done - before} bytes arrived in {PATIENCE.window:g} seconds"
+            hint = "check the network, add a mirror, or run again"
+            raise UnreachableError(problem, where=self._source.describe(), hint=hint)
 
     def _read(self, line: str) -> None:
         if found := _RAW_PROGRESS.fullmatch(line.strip()):
             self._done, self._total = int(found[1]), int(found[2]) or None
             self._check(max(self._done, self._total or 0))
+            self._mark = self._mark or (time.monotonic(), self._done)
 
     def _check(self, size: int) -> None:
         if size > self._limit:

@@ -28,7 +28,7 @@ def test_built_in_policies_have_a_severity_for_every_rule(name: str) -> None:
 def test_code_and_catalogue_have_the_same_rules() -> None:
     named = {
         node.value
-        for path in (FOLDER / "rules").glob("*.py")
+        for path in [FOLDER / "run.py", *(FOLDER / "rules").glob("*.py")]
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in RULES
     }
@@ -112,10 +112,10 @@ def test_a_policy_without_a_base_needs_every_severity(tmp_path: Path) -> None:
         load_policy(str(path))
 
 
-def test_an_unknown_policy_names_the_nearest() -> None:
+def test_an_unknown_policy_names_all_that_are_built_in() -> None:
     with pytest.raises(ConfigError) as caught:
         load_policy("whel")
-    assert "'wheel'" in (caught.value.hint or "")
+    assert all(name in (caught.value.hint or "") for name in BUILT_IN)
 
 
 def test_name_sets_match_as_globs_do() -> None:

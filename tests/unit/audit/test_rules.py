@@ -329,6 +329,18 @@ def test_a_java_class_file_is_not_macho(tmp_path: Path) -> None:
     assert audit(tmp_path).files == 1
 
 
+def test_exemption_that_accepts_nothing_is_a_warning(tmp_path: Path) -> None:
+    put(tmp_path, {"lib/libx.dylib": dylib(rpaths=["/build/lib"])})
+    used = Exemption(rule="absolute-rpath", file="lib/libx.dylib", reason="needed")
+    gone = Exemption(rule="absolute-rpath", file="lib/liby.dylib", reason="was needed")
+    thin = Exemption(rule="arch-missing", file="lib/libx.dylib", reason="for universal2 alone")
+    report = audit(tmp_path, archs=frozenset({"arm64"}), exemptions=[used, gone, thin])
+    (finding,) = [found for found in report.findings if found.rule == "unused-exemption"]
+    assert (finding.severity.value, finding.file) == ("warning", "lib/liby.dylib")
+    assert "was needed" in finding.message
+    assert report.ok
+
+
 def test_exemptions_accept_findings_with_a_reason(tmp_path: Path) -> None:
     put(
         tmp_path, {"lib/libx.dylib": dylib(rpaths=["/opt/a"]), "lib/liby.dylib": dylib("liby.dylib", rpaths=["/opt/b"])}

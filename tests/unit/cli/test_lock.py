@@ -174,7 +174,7 @@ def test_path_that_does_not_exist_is_an_error(local: Sample, capsys: pytest.Capt
     local.recipe_path("alpha").write_text(tomli_w.dumps(local.recipes["alpha"]))
     assert run(["lock"]) == errors.RecipeError.exit_code
     err = capsys.readouterr().err
-    assert f"{local.recipe_path('alpha')}: the source 'local' is '../../archvies', and there is no such" in err
+    assert f"{local.recipe_path('alpha')}:13: the source 'local' is '../../archvies', and there is no such" in err
     assert LOCK.read_bytes() == before
     source["fetch"]["path"] = right
     local.recipe_path("alpha").write_text(tomli_w.dumps(local.recipes["alpha"]))

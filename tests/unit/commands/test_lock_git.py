@@ -260,7 +260,7 @@ def test_a_malformed_git_source_is_a_recipe_error(tmp_path: Path, fetch: dict[st
     project(tmp_path, {"url": "https://example.org/x.git", **fetch})
     with pytest.raises(RecipeError, match=re.escape(problem)) as caught:
         load_recipe(tmp_path / "recipes/alpha/recipe.toml")
-    assert caught.value.where == str(tmp_path / "recipes/alpha/recipe.toml")
+    assert str(caught.value.where).startswith(f"{tmp_path}/recipes/alpha/recipe.toml:")
 
 
 @pytest.mark.parametrize("commit", ["0" * 39, "G" * 40, "0" * 40 + "\n", "main"])

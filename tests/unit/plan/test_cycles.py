@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from macbuild.cli.app import application
-from macbuild.errors import PlanError
+from macbuild.cli.session import CommandEndedError
+from macbuild.errors import RecipeError
 from macbuild.recipe.cycles import cycles
 from macbuild.recipe.load import load_recipes
 from tests.support.sample import Sample
@@ -31,14 +32,15 @@ def test_planning_a_cycle_names_the_way_around(tmp_path: Path, key: str) -> None
     first = {"needs": "beta", "tools": "gamma"}[key]  # a tool's need is one of this machine
     ring = {"beta": "gamma", "gamma": "alpha", "alpha": "beta"}
     second, third = ring[first], ring[ring[first]]
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(RecipeError) as caught:
         sample.plan("beta")
     assert caught.value.message == f"needs itself: {first} needs {second}, which needs {third}, which needs {first}"
+    assert caught.value.where == f"{sample.recipe_path(first)}:11"
     assert caught.value.hint == "take one of these needs out of its recipe"
 
 
 def test_a_component_that_needs_itself_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="needs itself: alpha needs alpha"):
+    with pytest.raises(RecipeError, match="needs itself: alpha needs alpha"):
         chain(tmp_path, alpha="alpha").plan("alpha")
 
 
@@ -52,15 +54,17 @@ def test_commands_report_a_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     sample = chain(tmp_path, alpha="beta", beta="alpha")
     monkeypatch.chdir(sample.root)
     answer = CliRunner().invoke(application(), command)
-    assert answer.exit_code != 0
+    assert isinstance(answer.exception, CommandEndedError)
+    assert isinstance(answer.exception.error, RecipeError)
+    assert f"{sample.recipe_path('alpha')}:11: " in f"{answer.output} {answer.exception}"
     assert "alpha needs beta, which needs alpha" in f"{answer.output} {answer.exception}"
 
 
 @pytest.mark.parametrize("key", ["needs", "tools"])
 def test_lint_finds_a_cycle(tmp_path: Path, key: str) -> None:
     sample = chain(tmp_path, key, alpha="beta", beta="gamma", gamma="beta")
-    (line,) = cycles(load_recipes(sample.root / "recipes"))
-    assert line in {"beta needs gamma, which needs beta", "gamma needs beta, which needs gamma"}
+    (ring,) = cycles(load_recipes(sample.root / "recipes"))
+    assert ring in (["beta", "gamma", "beta"], ["gamma", "beta", "gamma"])
 
 
 def test_lint_finds_no_cycle_in_the_bundled_recipes() -> None:

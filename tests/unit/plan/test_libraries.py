@@ -76,7 +76,7 @@ def test_two_versions_of_one_library_in_a_build_are_refused(sample: Sample) -> N
     sample.recipes["twice"]["releases"].append({**release, "version": "2.0"})
     sample.recipes["fourfold"]["releases"][0]["needs"] = ["twice@1.0"]
     sample.add_built("last", {"CMakeLists.txt": ""}, facts={"needs": ["fourfold", "twice@2.0"]}, packages=[])
-    with pytest.raises(PlanError, match=r"last 1\.0: is built with twice 2\.0 and 1\.0"):
+    with pytest.raises(RecipeError, match=r"recipe\.toml:\d+: last 1\.0 is built with twice 2\.0 and 1\.0"):
         sample.plan("last", toolchain="zig")
 
 
@@ -147,6 +147,6 @@ def test_licence_of_a_library_for_tests_is_not_packed(sample: Sample) -> None:
 def test_need_without_version_is_an_error_for_several_releases(sample: Sample) -> None:
     sample.recipes["twice"]["releases"].append({**sample.recipes["twice"]["releases"][0], "version": "2.0"})
     sample.write()
-    with pytest.raises(PlanError, match="twice: has several releases, so the version must be given") as caught:
+    with pytest.raises(RecipeError, match="twice: has several releases, so the version must be given") as caught:
         sample.plan("fourfold", toolchain="zig")
     assert caught.value.hint == "one of twice@1.0, twice@2.0"

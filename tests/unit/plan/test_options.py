@@ -202,7 +202,7 @@ def test_packages_contain_only_what_options_include(sample: Sample) -> None:
 def test_contradictory_option_is_refused_with_its_recipe(sample: Sample, option: dict[str, Any], problem: str) -> None:
     with pytest.raises(RecipeError, match=problem) as caught:
         with_grip(sample, **{"needs": ["grip"], **option})
-    assert caught.value.where == str(sample.recipe_path("engine"))
+    assert str(caught.value.where).startswith(f"{sample.recipe_path('engine')}:")
 
 
 def test_refused_options_have_a_reason_and_an_off_switch() -> None:
@@ -246,5 +246,5 @@ def test_a_component_without_a_tarball_cannot_be_included_packed(sample: Sample)
     rule = {"component": "grip", "from": "**/*", "to": "grip/", "packed": True}
     sample.recipes["engine"]["packages"] = [{"kind": "tarball", "name": "engine", "include": [rule]}]
     sample.write()
-    with pytest.raises(PlanError, match="grip has no tarball, and the package includes it packed"):
+    with pytest.raises(RecipeError, match="grip has no tarball, and the package includes it packed"):
         planned(sample, sources=(grip(sample),))

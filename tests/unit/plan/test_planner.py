@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.errors import ConfigError, LockError, PlanError, UnreachableError, UsageError
+from macbuild.errors import ConfigError, LockError, PlanError, RecipeError, UnreachableError, UsageError
 from macbuild.plan.model import ArtifactPlan, AuditSpec, BuildRequest, PackSpec, Plan
 from macbuild.store import digest
 from tests.support.sample import Sample, files, tarball
@@ -128,8 +128,10 @@ def test_policy_and_epoch_are_ingredients(sample: Sample, tmp_path: Path) -> Non
 
 
 def test_a_policy_that_does_not_load_is_a_planning_error(sample: Sample) -> None:
+    policy = sample.root / "policy.toml"
+    policy.write_text('extends = "relase"\n')
     with pytest.raises(ConfigError, match="relase"):
-        sample.plan(policy="relase")
+        sample.plan(policy=str(policy))
 
 
 def test_reasons_are_first_time_changed_input_and_not_in_store(sample: Sample) -> None:
@@ -362,7 +364,7 @@ class TestCarries:
         plug.add("beta")
         plug.recipes["plug"]["packages"][0]["include"][0]["component"] = "beta"
         plug.write()
-        with pytest.raises(PlanError, match="the package includes beta, which it neither needs nor carries"):
+        with pytest.raises(RecipeError, match="the package includes beta, which it neither needs nor carries"):
             self.plan(plug)
 
     def test_unknown_carried_release_is_refused(self, plug: Sample) -> None:
@@ -375,7 +377,7 @@ class TestCarries:
         facts = plug.recipes["plug"]["releases"][0]
         facts["needs"] = facts.pop("carries")
         plug.write()
-        with pytest.raises(PlanError, match=r"needs alpha 1\.0, which needs macOS 14\.0"):
+        with pytest.raises(RecipeError, match=r"needs alpha 1\.0, which needs macOS 14\.0"):
             self.plan(plug)
 
     def test_the_audit_and_the_manifest_list_carried_components(self, plug: Sample) -> None:

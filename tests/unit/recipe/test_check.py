@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,6 @@ def link(path: str, target: str) -> Change:
         (lambda table: table.update(license="My Own"), "not an SPDX expression"),
         (lambda table: table.update(license="apache-2.0"), "write 'Apache-2.0'"),
         (lambda table: table.update(homepage="example.org"), "not an http or https address"),
-        (
-            lambda table: table.update(audit={"exempt": [{"rule": "instal-name", "file": "*", "reason": "so"}]}),
-            "unknown rule 'instal-name'; did you mean 'install-name'?",
-        ),
         (lambda table: arm64(table).update(minimum_macos="99.0"), "minimum_macos '99.0', which does not exist"),
         (lambda table: arm64(table).update(minimum_macos="16.0"), "minimum_macos '16.0', which does not exist"),
         (local("none.tar"), "the local source 'none.tar' does not exist"),
@@ -86,7 +83,7 @@ def link(path: str, target: str) -> Change:
 def test_what_cannot_be_used_is_found(tmp_path: Path, change: Change, problem: str) -> None:
     path = written(tmp_path, change)
     (line,) = problems(load_recipe(path), path.parent, tmp_path)
-    assert line.startswith("demo: ")
+    assert re.match(rf"{re.escape(str(path))}:\d+: ", line)
     assert problem in line
 
 

@@ -171,7 +171,7 @@ def test_recipe_that_cannot_be_completed_is_refused(sample: Sample, change: Chan
     change(sample.recipes["plug"])
     with pytest.raises(RecipeError, match=message) as caught:
         loaded(sample)
-    assert caught.value.where == str(sample.recipe_path("plug"))
+    assert str(caught.value.where).startswith(f"{sample.recipe_path('plug')}:")
 
 
 def test_repackaged_release_states_its_minimum_macos(tmp_path: Path) -> None:

@@ -131,7 +131,10 @@ def test_planted_repetition_is_found(sample: Sample, change: Change, line: str) 
 def test_needless_version_in_an_option_is_found(sample: Sample) -> None:
     sample.recipes["plug"]["build"]["options"] = {"fast": {"summary": "go fast", "needs": ["lib@1.0"]}}
     (line,) = found(sample)
-    assert line == "plug: the option fast needs has 'lib@1.0', and it has no other release: write 'lib'"
+    text = sample.recipe_path("plug").read_text()
+    number = text[: text.index("lib@1.0")].count("\n") + 1
+    problem = "the option fast needs has 'lib@1.0', and it has no other release: write 'lib'"
+    assert line == f"{sample.recipe_path('plug')}:{number}: {problem}"
 
 
 def test_recipes_of_the_project_have_no_repetitions() -> None:
@@ -149,4 +152,4 @@ def test_lint_command_fails_with_the_repetitions(tmp_path: Path, monkeypatch: py
     sample.write()
     answer = CliRunner().invoke(application(), arguments)
     assert answer.exit_code != 0
-    assert "alpha: links is the default" in answer.output
+    assert f"{sample.recipe_path('alpha')}:6: links is the default" in answer.output

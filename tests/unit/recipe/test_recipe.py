@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli_w
 
 from macbuild.errors import PlanError, RecipeError
 from macbuild.recipe.load import load_recipe, load_recipes
@@ -62,43 +61,6 @@ def test_unknown_version_is_refused_with_the_known_ones(sample: Sample, version:
 
 
 Change = Callable[[dict[str, Any]], object]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda data: data.update(name="beta"), "the folder is 'alpha'"),
-        (lambda data: data["releases"][1].update(version="1"), "twice"),
-        (
-            lambda data: data["releases"][0]["arm64"]["sources"][0].update(layout="archives"),
-            "unknown layout 'archives'",
-        ),
-        (
-            lambda data: data["releases"][0]["arm64"]["sources"].append(data["releases"][0]["arm64"]["sources"][0]),
-            "same",
-        ),
-        (lambda data: data["releases"][0]["arm64"].update(sources=[]), "releases 1.0 arm64 has no sources"),
-        (
-            lambda data: data["releases"][0]["arm64"].update(needs=["beta"]),
-            r"releases 1\.0 arm64 has needs, and the recipe has no \[build\]",
-        ),
-        (
-            lambda data: data["releases"][0]["arm64"].update(carries=["beta"]),
-            r"releases 1\.0 arm64 has carries, and the recipe has no \[build\]",
-        ),
-        (lambda data: data["releases"][0]["arm64"].update(carries=["beta@newest"]), r"carries"),
-        (lambda data: data["releases"][0].update(version="1.0-rc1"), "releases\\[0\\].version"),
-        (lambda data: data.update(releases=[]), "releases"),
-        (lambda data: data.update(links=[{"path": "a", "target": "b"}]), "reason"),
-    ],
-)
-def test_contradictory_recipes_are_refused(sample: Sample, change: Change, message: str) -> None:
-    change(sample.recipes["alpha"])
-    path = sample.recipe_path("alpha")
-    path.write_text(tomli_w.dumps(sample.recipes["alpha"]))
-    with pytest.raises(RecipeError, match=message) as caught:
-        load_recipe(path)
-    assert caught.value.where == str(path)
 
 
 def test_the_recipes_of_the_project_are_valid() -> None:

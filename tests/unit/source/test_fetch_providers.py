@@ -13,11 +13,11 @@ import pytest
 
 from macbuild.errors import FetchError, IntegrityError, ToolError, UnreachableError
 from macbuild.source.archive.unpack import unpack
-from macbuild.source.fetch import pipguard
+from macbuild.source.fetch import git, packages, pipguard
 from macbuild.source.fetch.addresses import file_name, redact
 from macbuild.source.fetch.child import run
 from macbuild.source.fetch.debian import source_lines, source_stanzas
-from macbuild.source.fetch.download import Pin
+from macbuild.source.fetch.download import Patience, Pin
 from macbuild.source.fetch.providers import fetch
 from macbuild.source.fetch.sources import (
     DebianSource,
@@ -416,3 +416,25 @@ def test_the_archive_of_a_tree_is_plain_pax(folder: Folder) -> None:
     folder.fetch(FileSource(path=str(tree(folder.path / "src"))))
     with tarfile.open(folder.out) as archive:
         assert {(info.uid, info.gid, info.uname, info.mtime) for info in archive} == {(0, 0, "", 315532800)}
+
+
+def test_download_by_pip_that_hardly_moves_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "pip.py"
+    script.write_text(
+        "import itertools, time\n"
+        "for done in itertools.count(1):\n"
+        "    print(f'Progress {done} of 100000', flush=True)\n"
+        "    time.sleep(0.05)\n"
+    )
+    monkeypatch.setattr(packages, "PATIENCE", Patience(window=0.5, minimum=1000))
+    source = WheelSource(package="demo", version="1.0", platform="macosx_11_0_arm64")
+    pip = packages._Pip(source, tmp_path, lambda *_: None, 1 << 20)
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match=r"only \d+ bytes arrived in 0\.5 seconds") as caught:
+        pip.download([sys.executable, str(script)], [], tmp_path)
+    assert time.monotonic() - began < 20
+    assert caught.value.where == source.describe()
+
+
+def test_git_is_told_to_give_up_a_slow_server() -> None:
+    assert {"http.lowSpeedLimit=1092", "http.lowSpeedTime=60"} <= set(git._COMMAND)
