@@ -145,11 +145,11 @@ def _release(release: Release, builds: Sequence[Buildable]) -> Iterator[str]:
 
 
 def _said(error: MacbuildError, *, short: bool = False) -> str:
-    """Return an error and its hint in one line; in short, without what follows a colon or a semicolon."""
+    """Return an error and its hint in one line; in short, without its place and what follows a colon or semicolon."""
     message, hint = error.message, error.hint or ""
+    where = f"{error.where}: " if error.where and not short else ""
     if short:
         message, hint = message.partition(": ")[0], hint.partition("; ")[0]
-    where = f"{error.where}: " if error.where else ""
     return f"{where}{message}; {hint}" if hint else f"{where}{message}"
 
 

@@ -147,7 +147,7 @@ def test_mistakes(person: Person) -> None:
     person.type("macbuild all -n --skip-unreachable --arch arm64 > plan.txt")
     person.type("macbuild init && macbuild recipes new greeting")
     person.type("macbuild build greeting --arch arm64 --deployment-target 10.9", code=6)
-    person.type("macbuild build greeting --arch ppc", code=3)
+    person.type("macbuild build greeting --arch ppc", code=2)
     person.do("sed -i.bak 's/answer/question/' recipes/greeting/src/greeting.c")
     person.type("macbuild recipes lint")
     person.type("macbuild build greeting --arch arm64", code=15)
