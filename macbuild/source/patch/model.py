@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from macbuild.data import Data, load_toml
+from macbuild.data import Data
+from macbuild.documents import load_document
 from macbuild.errors import PatchError
 from macbuild.files import os_errors
 from macbuild.source.patch.anchors import check_anchor, check_pattern
@@ -129,7 +130,7 @@ def load_edits(path: Path) -> list[EditFile]:
     files = []
     names: dict[str, Path] = {}
     for entry in paths:
-        file = load_toml(entry, EditFile, PatchError)
+        file = load_document(entry, EditFile, PatchError)
         if path.is_dir() and file.component != path.resolve().name:
             raise PatchError(f"component is {file.component!r}, the folder is {path.resolve().name!r}", where=entry)
         for edit in file.edits:

@@ -1,4 +1,4 @@
-"""Rows about the files of a project: recipes, locks, settings."""
+"""Rows about the files of a project: recipes, locks, settings, edits."""
 
 from __future__ import annotations
 
@@ -317,3 +317,37 @@ SETTINGS_ROWS = (
         *(Row("settings", kind, special(SETTINGS, kind), "plan", CONFIG, (SETTINGS, f"is {kind}")) for kind in KINDS),
     ]
 )
+
+EDITS = """schema = 1
+component = "demo"
+
+[[edits]]
+name = "wide"
+file = "sizes.cc"
+anchor = "size_t amount"
+action = "replace"
+text = "uint64_t amount"
+reason = "Another type of the same width"
+gone = "fixed"
+"""
+EDIT_ROWS = [
+    Row("edits", name, spoil, "patch explain given.toml", 21, says, hint)
+    for name, spoil, says, hint in (
+        *((kind, special("given.toml", kind), ("given.toml", f"is {kind}"), "") for kind in KINDS[:3]),
+        (
+            "byte order mark",
+            text("given.toml", EDITS.encode("utf-8-sig")),
+            ("given.toml", "is UTF-8 with a byte order mark"),
+            "save it as UTF-8",
+        ),
+        ("UTF-16", text("given.toml", EDITS.encode("utf-16")), ("given.toml", "is UTF-16"), "save it as UTF-8"),
+        ("no TOML", text("given.toml", EDITS + "more\n"), ("given.toml:12",), ""),
+        ("unknown key", text("given.toml", EDITS + 'mode = "x"\n'), ("given.toml:12", "unknown key 'mode'"), ""),
+        (
+            "unknown action",
+            text("given.toml", EDITS.replace('"replace"', '"remove"')),
+            ("given.toml:8", "remove"),
+            "",
+        ),
+    )
+]

@@ -11,7 +11,7 @@ from tests.integration.bad_input.command_rows import (
     LOCALE_ROWS,
     SERVER_ROWS,
 )
-from tests.integration.bad_input.project_rows import LOCK_ROWS, RECIPE_ROWS, SETTINGS_ROWS
+from tests.integration.bad_input.project_rows import EDIT_ROWS, LOCK_ROWS, RECIPE_ROWS, SETTINGS_ROWS
 from tests.integration.bad_input.row import Row
 
 __all__ = ["ROWS", "Row"]
@@ -20,6 +20,7 @@ ROWS: list[Row] = [
     *RECIPE_ROWS,
     *LOCK_ROWS,
     *SETTINGS_ROWS,
+    *EDIT_ROWS,
     *COMMAND_ROWS,
     *FILE_ROWS,
     *ARCHIVE_ROWS,
