@@ -10,8 +10,8 @@ import typer
 from macbuild.cli.options import command
 from macbuild.cli.session import Session
 from macbuild.cli.tables import aligned, grouped, terminal_width
-from macbuild.cli.units import size
 from macbuild.events import counted
+from macbuild.units import size
 
 __all__ = ["app"]
 

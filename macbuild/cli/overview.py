@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from macbuild.cli.units import duration, size
 from macbuild.events import Event, Note, Progress, StepFinished, StepsPlanned, StepStarted
+from macbuild.units import duration, size
 
 __all__ = ["Overview", "amount"]
 

@@ -13,8 +13,8 @@ from macbuild.cli.messages import log_line, say
 from macbuild.cli.overview import Overview, amount
 from macbuild.cli.session import Session
 from macbuild.cli.tables import fold_for
-from macbuild.cli.units import duration
 from macbuild.events import Emit, Event, Note, Progress, StepFinished, StepsPlanned, StepStarted
+from macbuild.units import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from macbuild.cli.units import size
 from macbuild.commands.recipes import Buildable, KnownSource
 from macbuild.errors import MacbuildError
 from macbuild.recipe.model import Build, Recipe
 from macbuild.recipe.options import Option
 from macbuild.recipe.release import SLICES, Release, references
+from macbuild.units import size
 
 __all__ = ["build_row", "describe", "list_lines", "list_row", "source_row"]
 

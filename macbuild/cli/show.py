@@ -10,11 +10,11 @@ from typing import Any
 
 from macbuild.cli.session import Session
 from macbuild.cli.tables import aligned, fold_for, grouped, terminal_width
-from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.commands.publish import PublishedArtifact
 from macbuild.errors import LockError, MacbuildError, UnreachableError, UsageError
 from macbuild.plan.model import BuildSpec, FixSpec, Plan, Step
+from macbuild.units import duration, size
 
 __all__ = [
     "failure_data",

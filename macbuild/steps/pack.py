@@ -21,6 +21,7 @@ from macbuild.plan.model import PackSpec
 from macbuild.steps.context import Context
 from macbuild.steps.manifest_entry import describe, describe_binary
 from macbuild.store import Store
+from macbuild.units import size
 
 __all__ = ["pack_artifact"]
 
@@ -71,12 +72,12 @@ def pack_artifact(spec: PackSpec, stage: Path, report: Path, work: Path, context
         cache = block_cache(store.root / "blocks")
         # Every member has the bytes of the stage, so what is verified there holds inside the artifact too.
         pack_verified(stage, artifact, records, top=spec.name, epoch=spec.epoch, jobs=jobs, cache=cache, progress=meter)
-    size, sha256 = hash_file(artifact)
-    contents = describe(spec, data, records, binaries, file=artifact.name, size=size, sha256=sha256)
+    length, sha256 = hash_file(artifact)
+    contents = describe(spec, data, records, binaries, file=artifact.name, size=length, sha256=sha256)
     text = sbom(contents, license=spec.recipe.license, epoch=spec.epoch)
     (work / sbom_name(artifact.name)).write_text(text, "utf-8")
     (work / "entry.json").write_bytes(msgspec.json.encode(complete(contents, text)))
-    return f"{artifact.name}, {size / 1e6:.1f} MB"
+    return f"{artifact.name}, {size(length)}"
 
 
 def _requires(spec: PackSpec) -> list[str]:

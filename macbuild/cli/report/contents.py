@@ -7,10 +7,10 @@ from pathlib import PurePosixPath
 
 from macbuild.cli.report.markup import Cell, Column, Html, clip, count, el, join, percent, share, table
 from macbuild.cli.report.treemap import Part, by_folder, largest, treemap
-from macbuild.cli.units import duration, size
 from macbuild.commands.publish import PublishedArtifact
 from macbuild.macho.system import is_system
 from macbuild.package.manifest import ArtifactEntry, DependencyRecord, FileRecord
+from macbuild.units import duration, size
 
 __all__ = ["artifact", "unpacked"]
 

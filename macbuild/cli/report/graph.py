@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from macbuild.cli.report.markup import Html, box, count, el, picture
 from macbuild.cli.report.timeline import State
-from macbuild.cli.units import duration
 from macbuild.plan.model import Plan, Step
+from macbuild.units import duration
 
 __all__ = ["Place", "layout", "step_graph"]
 

@@ -13,11 +13,11 @@ from macbuild.cli.report.findings import SEVERITIES, findings
 from macbuild.cli.report.graph import step_graph
 from macbuild.cli.report.markup import Html, clip, count, el, join
 from macbuild.cli.report.timeline import State, states, timeline, total
-from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.errors import MacbuildError
 from macbuild.events import StepFinished
 from macbuild.files import atomic_path, os_errors
+from macbuild.units import duration, size
 
 __all__ = ["render", "write_report"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from macbuild.cli.report.markup import Cell, Column, Html, box, count, el, join, percent, picture, table
-from macbuild.cli.units import duration
 from macbuild.events import StepFinished
 from macbuild.plan.model import Plan
+from macbuild.units import duration
 
 __all__ = ["Span", "State", "lanes", "states", "timeline"]
 

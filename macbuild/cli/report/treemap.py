@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from macbuild.cli.report.markup import Html, clip, count, el, percent, picture, share
-from macbuild.cli.units import size
 from macbuild.package.manifest import FileRecord
+from macbuild.units import size
 
 __all__ = ["Area", "Part", "by_folder", "largest", "parts", "squarify", "treemap"]
 

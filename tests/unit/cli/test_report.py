@@ -19,11 +19,11 @@ from macbuild.cli.report.markup import Html, el, printable
 from macbuild.cli.report.page import render
 from macbuild.cli.report.timeline import lanes, states
 from macbuild.cli.report.treemap import Part, by_folder, parts, squarify
-from macbuild.cli.units import duration, size
 from macbuild.commands.build import BuildResult
 from macbuild.errors import FileError, MacbuildError, StoreError
 from macbuild.package.manifest import Binary, FileRecord
 from macbuild.plan.model import Plan, Step
+from macbuild.units import duration, size
 from tests.support import reports
 
 VOID = {"meta", "link", "br"}
