@@ -12,7 +12,9 @@ from macbuild.cli.session import Session
 from macbuild.errors import PatchError, UsageError
 
 if TYPE_CHECKING:
-    from macbuild.source.patch import Edit, EditFile, EditReport, Record
+    from macbuild.source.patch.match import EditReport
+    from macbuild.source.patch.model import Edit, EditFile
+    from macbuild.source.patch.record import Record
 
 __all__ = ["app"]
 
@@ -37,8 +39,7 @@ def check(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform =
 
     The exit code is 21 if an edit is ambiguous or missing.
     """
-    from macbuild.source.patch import check_edits
-    from macbuild.source.patch.apply import failure
+    from macbuild.source.patch.apply import check_edits, failure
 
     reports = check_edits(tree, _load(session, edits), platform)
     if json:
@@ -56,7 +57,7 @@ def apply(session: Session, edits: _Edits, tree: _Tree, *, platform: _Platform =
 
     The file .macbuild-edits.json in TREE records what was done.
     """
-    from macbuild.source.patch import apply_edits, check_edits
+    from macbuild.source.patch.apply import apply_edits, check_edits
 
     files = _load(session, edits)
     reports = check_edits(tree, files, platform)
@@ -77,7 +78,7 @@ def revert(session: Session, tree: _Tree, *, json: _Json = False) -> None:
 
     This is refused if one of them was changed since.
     """
-    from macbuild.source.patch import revert_edits
+    from macbuild.source.patch.record import revert_edits
 
     record = revert_edits(tree)
     if json:
@@ -103,7 +104,7 @@ def explain(
 
     The platform and the last check of each are shown, too. With TREE, show also the state of the edit there.
     """
-    from macbuild.source.patch import check_edits
+    from macbuild.source.patch.apply import check_edits
     from macbuild.source.patch.model import wanted_on
 
     files = _load(session, edits)
@@ -179,7 +180,7 @@ def schema(session: Session) -> None:
 def _load(session: Session, edits: str) -> list[EditFile]:
     from macbuild.config import bundled
     from macbuild.errors import nearest
-    from macbuild.source.patch import load_edits
+    from macbuild.source.patch.model import load_edits
 
     if "/" in edits or edits.endswith(".toml") or edits in {".", ".."}:
         return load_edits(Path(edits))

@@ -21,7 +21,9 @@ from macbuild.source.fetch.download import Pin
 from macbuild.source.fetch.git import fetch_git_files, git_commit
 from macbuild.source.fetch.providers import LIMIT, fetch
 from macbuild.source.fetch.sources import GitSource, Source, UrlSource
-from macbuild.source.patch import EditReport, check_edits, load_edits
+from macbuild.source.patch.apply import check_edits
+from macbuild.source.patch.match import EditReport
+from macbuild.source.patch.model import load_edits
 from macbuild.steps.layout import lay_out
 from macbuild.target import parse_version
 

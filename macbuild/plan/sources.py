@@ -132,7 +132,7 @@ class SourcePlanner:
         folder = self.recipes.edits(name)
         if not folder.is_dir():
             return arranged
-        from macbuild.source.patch import edits_digest, load_edits
+        from macbuild.source.patch.model import edits_digest, load_edits
 
         facts = {"edits": edits_digest(load_edits(folder), platform)}
         return self.builder.add(f"{place}/patch-{platform}", "patch", PatchSpec(name, platform), facts, [arranged])

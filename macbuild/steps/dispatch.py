@@ -140,7 +140,8 @@ def _layout(spec: LayoutSpec, job: _Job) -> str:
 @_do.register
 def _patch(spec: PatchSpec, job: _Job) -> str:
     from macbuild.recipe.model import LayoutRule
-    from macbuild.source.patch import apply_edits, load_edits
+    from macbuild.source.patch.apply import apply_edits
+    from macbuild.source.patch.model import load_edits
     from macbuild.steps.layout import lay_out
 
     lay_out(job.stages[0], job.stage, [LayoutRule(source="**/*", to="")], [])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from macbuild.source.patch import apply_edits, load_edits
-from macbuild.source.patch.model import EditFile
+from macbuild.source.patch.apply import apply_edits
+from macbuild.source.patch.model import EditFile, load_edits
 
 ROOT = Path(__file__).parents[2]
 COMPAT = ROOT / "recipes/libraries/macbuild_compat"

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from macbuild.source.patch import EditFile, apply_edits
+from macbuild.source.patch.apply import apply_edits
+from macbuild.source.patch.model import EditFile
 
 __all__ = ["CHECKED", "Plain", "applied", "edit", "files", "tree"]
 

@@ -30,7 +30,8 @@ from macbuild.errors import MacbuildError
 from macbuild.events import discard
 from macbuild.plan.model import BuildSpec, Plan, Step
 from macbuild.recipe.load import Recipes, load_recipes
-from macbuild.source.patch import EditFile, apply_edits, load_edits
+from macbuild.source.patch.apply import apply_edits
+from macbuild.source.patch.model import EditFile, load_edits
 from macbuild.steps.build import compile_component
 from macbuild.steps.executor import build
 from macbuild.target import Arch

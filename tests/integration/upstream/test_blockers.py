@@ -16,7 +16,7 @@ from macbuild.data import parse_toml
 from macbuild.errors import PatchError
 from macbuild.macho.file import open_macho
 from macbuild.macho.symbols import read_exports, read_imports
-from macbuild.source.patch import check_edits
+from macbuild.source.patch.apply import check_edits
 from tests.integration.upstream.driver import REPOS, Kept, edits
 from tests.integration.upstream.running import World
 

@@ -24,7 +24,8 @@ from macbuild.events import discard, silent
 from macbuild.recipe.lock import Lock, save_lock
 from macbuild.source.fetch.git import fetch_git
 from macbuild.source.fetch.sources import GitSource
-from macbuild.source.patch import apply_edits, load_edits
+from macbuild.source.patch.apply import apply_edits
+from macbuild.source.patch.model import load_edits
 from tests.support.gitrepo import Repository
 from tests.support.sample import server
 

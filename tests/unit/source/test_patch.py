@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import macbuild.source.patch.record
 from macbuild.errors import FileError, PatchError
-from macbuild.source.patch import RECORD, apply_edits, check_edits, edits_digest, revert_edits
-from macbuild.source.patch.apply import edit_text
-from macbuild.source.patch.model import Edit
+from macbuild.source.patch.apply import apply_edits, check_edits, edit_text
+from macbuild.source.patch.model import Edit, edits_digest
+from macbuild.source.patch.record import RECORD, revert_edits
 from tests.support.edits import CHECKED, Plain, applied, edit, files, tree
 
 

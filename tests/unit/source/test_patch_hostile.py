@@ -9,7 +9,9 @@ import pytest
 import tomli_w
 
 from macbuild.errors import PatchError
-from macbuild.source.patch import RECORD, apply_edits, check_edits, load_edits, revert_edits
+from macbuild.source.patch.apply import apply_edits, check_edits
+from macbuild.source.patch.model import load_edits
+from macbuild.source.patch.record import RECORD, revert_edits
 from tests.support.edits import Plain, applied, edit, files, tree
 
 

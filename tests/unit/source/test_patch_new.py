@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from macbuild.data import parse_toml
 from macbuild.errors import FileError, PatchError
-from macbuild.source.patch import EditCheck, EditFile, load_edits
 from macbuild.source.patch.apply import edit_text
+from macbuild.source.patch.model import EditCheck, EditFile, load_edits
 from macbuild.source.patch.new import changed_files, derive, make_edits, to_toml
 
 CHECK = EditCheck(version="r1", file="demo", date="2026-11-21", how="read")

@@ -12,8 +12,9 @@ import pytest
 from macbuild.data import parse_toml
 from macbuild.errors import PatchError
 from macbuild.recipe.schema import edits_schema
-from macbuild.source.patch import EditFile, apply_edits, check_edits, load_edits, revert_edits
-from macbuild.source.patch.model import Edit
+from macbuild.source.patch.apply import apply_edits, check_edits
+from macbuild.source.patch.model import Edit, EditFile, load_edits
+from macbuild.source.patch.record import revert_edits
 
 ROOT = Path(__file__).parents[3]
 PATCHES = ROOT / "patches"
