@@ -26,6 +26,7 @@ __all__ = [
     "place",
     "place_of",
     "read_document",
+    "strings",
     "title",
 ]
 
@@ -160,7 +161,7 @@ def place_of(path: Path, *texts: str) -> str:
         data = parse_document(read_document(path, MacbuildError), path, MacbuildError)
     except MacbuildError:
         return str(path)
-    values = list(_values(data, ()))
+    values = list(strings(data))
     for text in texts:
         same = [keys for keys, value in values if value == text]
         found = same or [keys for keys, value in values if text in value]
@@ -169,16 +170,16 @@ def place_of(path: Path, *texts: str) -> str:
     return str(path)
 
 
-def _values(data: object, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield each string of a table with its keys."""
+def strings(data: object, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield each string of a table that lies at `keys`, with its own keys."""
     if isinstance(data, str):
         yield keys, data
     elif isinstance(data, dict):
         for key, value in data.items():
-            yield from _values(value, (*keys, key))
+            yield from strings(value, (*keys, key))
     elif isinstance(data, list):
         for index, value in enumerate(data):
-            yield from _values(value, (*keys, index))
+            yield from strings(value, (*keys, index))
 
 
 def line_of(text: str, keys: Keys) -> int:

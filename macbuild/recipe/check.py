@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from macbuild.documents import Keys, place, title
+from macbuild.documents import Keys, place, strings, title
 from macbuild.recipe.model import PackageFacts, Recipe
 from macbuild.recipe.release import ANY, SLICES
 from macbuild.source.fetch.sources import FileSource
@@ -37,7 +37,7 @@ def problems(recipe: Recipe, folder: Path, project: Path) -> list[str]:
         The folder that local sources must be in.
     """
     found = [
-        *_control_characters(msgspec.to_builtins(recipe), ()),
+        *_control_characters(msgspec.to_builtins(recipe)),
         *_license(recipe),
         *_places(recipe),
         *_links(recipe),
@@ -50,15 +50,10 @@ def problems(recipe: Recipe, folder: Path, project: Path) -> list[str]:
     return [f"{place(path, *keys)}: {line}" for line, keys in {line: keys for keys, line in found}.items()]
 
 
-def _control_characters(data: object, keys: tuple[str | int, ...]) -> Found:
-    if isinstance(data, str) and _CONTROL.search(data):
-        yield keys, f"{title(keys)} has a line break or another control character: {data!r}"
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            yield from _control_characters(value, (*keys, key))
-    elif isinstance(data, list):
-        for index, value in enumerate(data):
-            yield from _control_characters(value, (*keys, index))
+def _control_characters(data: object) -> Found:
+    for keys, text in strings(data):
+        if _CONTROL.search(text):
+            yield keys, f"{title(keys)} has a line break or another control character: {text!r}"
 
 
 def _license(recipe: Recipe) -> Found:
