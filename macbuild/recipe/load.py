@@ -235,11 +235,10 @@ def _check_build(recipe: Recipe, path: Path) -> None:
     needs = {name for part in parts for name in part.needs}
     needs |= {name for option in build.options.values() for name in references(option.needs)}
     for name in build.borrowed:
-        where = place(path, "build", "inputs")
-        if name == recipe.name:
-            raise RecipeError("borrows its own inputs", where=where)
         if name in needs | sources:
-            raise RecipeError(f"{name} is needed and its inputs are borrowed, so its folder is not one", where=where)
+            both = f"{name} is needed and its inputs are borrowed, so its folder is not one"
+            problem = "borrows its own inputs" if name == recipe.name else both
+            raise RecipeError(problem, where=place(path, "build", "inputs"))
     places = sources | needs | set(build.borrowed)
     values = [*build.definitions.values()]
     for name, option in build.options.items():
